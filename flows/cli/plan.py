@@ -63,12 +63,11 @@ def plan(
     from flows.watching.planning import EPSILONS, Planning, draw_prospects, require_format
     from storage.files.refs import new_release_id
 
-    job = job_of(load_site(site), new_release_id())
-    planning = Planning(job)
+    planning = Planning(job := job_of(load_site(site), new_release_id()))
     prospects = planning.prospects(epsilon or EPSILONS)
     if plot is not None:
         require_format(plot)
-    asked = [each.epsilon for each in prospects] if simulate or like is not None else []
+    asked = [each.epsilon for each in prospects if simulate or like is not None]
     tried = _tried(planning, asked, like) if asked else {}
     if plot is not None:
         draw_prospects(prospects, planning.patients, plot, tried)
@@ -90,6 +89,7 @@ def plan(
             "Releases": _RELEASES,
             "Errors": _ERRORS,
             "Lost": _LOST,
+            "Levels": planning.levels(prospects),
             "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),
             "Simulated": _simulated(tried),
         },

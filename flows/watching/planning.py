@@ -168,6 +168,23 @@ class Planning:
             f"out, raise epsilon{raised}, or have more patients (about {needed} for all)"
         )
 
+    def levels(self, prospects: Sequence[Prospect]) -> str | None:
+        """Return which levels of the label noise hides at the declared epsilon, if any is counted.
+
+        Named are all of them where it would hide them if they were equally frequent.
+        """
+        label, epsilon = self._job.table_schema.first_label, self._job.parameters.epsilon
+        error = next(each for each in prospects if each.epsilon == epsilon).label_error
+        if error is None:
+            return None
+        text = (
+            f"noise hides a level of {label.name} of fewer than about "
+            f"{float(f'{error:.2g}'):,.0f} patients, and what these have in common"
+        )
+        if error <= self.patients / len(label.level_names):
+            return text
+        return f"{text}: if all are as frequent, {in_short(list(label.level_names))}"
+
     def _counts(self, plan: MeasurementPlan) -> PlannedStatistic | None:
         """Return the planned counts of codes by label, or None of a method that makes none."""
         names = method_entry(self._job.method.kind).histograms

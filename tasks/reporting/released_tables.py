@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from storage.releases.measurements import Measurement
+from storage.schema.columns import in_short
 from storage.schema.labels import Labels
 from storage.schema.table import TableSchema
 from storage.schema.vocabulary import Vocabulary
@@ -65,6 +66,16 @@ def expected_errors(tables: bytes) -> dict[str, float]:
         "seen": int((cells["low"] > 0.0).sum()),
         "codes": len(cells),
     }
+
+
+def hidden_levels(tables: bytes | None, schema: TableSchema) -> str:
+    """Return the levels of the labels whose interval begins at zero, in short; none unmeasured."""
+    if tables is None:
+        return ""
+    cells = pd.read_parquet(io.BytesIO(tables), filters=[("by", "==", "")])
+    hidden = cells[cells["column"].isin(schema.label_names) & (cells["low"] <= 0.0)]
+    named = zip(hidden["column"], hidden["level"], strict=True)
+    return in_short([f"{column} = {level}" for column, level in named])
 
 
 def frame_of(

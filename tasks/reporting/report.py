@@ -92,15 +92,17 @@ def render_data_card(
     *,
     title: str | None = None,
     crowded: str = "",
+    hidden: str = "",
     events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the data card of a release, in Markdown; see `public_facts`.
 
-    Sections follow the pyramid of NIST SP 800-226 from its top, from parameters to what the
-    collection of the data exposes; then use, dictionary and verification.
+    Texts name crowded columns and the levels of the label that noise hides, if any. Sections follow
+    the pyramid of NIST SP 800-226 from its top, from parameters to what the collection of the data
+    exposes; then use, dictionary and verification.
     """
     facts = public_facts(manifest, schema, title)
-    return render(DATA_CARD_FILE, **facts, crowded=crowded, events=events)
+    return render(DATA_CARD_FILE, **facts, crowded=crowded, hidden=hidden, events=events)
 
 
 RISK_APPENDIX_FILE = "risk_appendix.md"

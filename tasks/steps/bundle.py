@@ -19,7 +19,7 @@ from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
 from tasks.reporting.plots import crowded_columns
 from tasks.reporting.released_images import CONTACT_SHEET_FILE, contact_sheet
-from tasks.reporting.released_tables import TABLES_PARQUET_FILE
+from tasks.reporting.released_tables import TABLES_PARQUET_FILE, hidden_levels
 from tasks.reporting.report import (
     DATA_CARD_FILE,
     REPORT_FILE,
@@ -61,10 +61,11 @@ def build_bundle(
     # Under conditions the rows are no picture of the source.
     crowded = "" if conditions else crowded_columns(frame, schema)
     said: dict[str, Any] = {"title": title, "crowded": crowded, "events": events}
-    card = render_data_card(manifest, schema, **said)
+    shares = tables.get(TABLES_PARQUET_FILE)
+    card = render_data_card(manifest, schema, hidden=hidden_levels(shares, schema), **said)
     if schema.image is not None:
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, schema, note="; ".join(claim.markers))
-    said |= {"tables": tables.get(TABLES_PARQUET_FILE), "sheet": files.get(CONTACT_SHEET_FILE)}
+    said |= {"tables": shares, "sheet": files.get(CONTACT_SHEET_FILE)}
     page = render_report(manifest, frame, schema, **said)
     files |= {DATA_CARD_FILE: card.encode("utf-8"), REPORT_FILE: page.encode("utf-8")}
     declared = job.catalogue

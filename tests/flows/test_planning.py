@@ -71,6 +71,10 @@ def test_the_verdict_follows_from_the_table_below_it(path):
     found = few.prospects()
     asked = next(each for each in found if each.epsilon == 1.0)
     text = few.verdict(found)
+    # Were levels as frequent as each other, 50 patients of each would be fewer than the error.
+    named = f": if all are as frequent, {', '.join(few.schema.first_label.level_names)}"
+    assert (asked.label_error > 50) == few.levels(found).endswith(named)
+    assert few.levels(found).startswith("noise hides a level of ")
     assert 0 < len(asked.drowned)
     assert f"carries {4 - len(asked.drowned)} of 4 columns" in text
     assert f"leaves room for {int(100 / asked.code_error)} bins or levels" in text

@@ -16,7 +16,8 @@ from tasks.reporting.plots import (
     column_plots,
     released_plots,
 )
-from tasks.reporting.report import render_report
+from tasks.reporting.released_tables import hidden_levels
+from tasks.reporting.report import render_data_card, render_report
 
 
 def plots_of(frame, schema):
@@ -39,6 +40,15 @@ def test_shares_are_those_of_the_rows(schema, rows):
     assert titles(plots["readmitted"])[1] == (
         f"yes: {100 * (rows['readmitted'] == 'yes').mean():.1f} % of all rows"
     )
+
+
+def test_the_card_names_levels_of_the_label_that_noise_hides(schema, make_manifest):
+    cells = [("readmitted", "no", "", 0.99, 0.9, 1.0), ("readmitted", "yes", "", 0.01, 0.0, 0.06)]
+    hidden = hidden_levels(table_of([*cells, ("age", "code 1", "", 0.0, 0.0, 0.1)]), schema)
+    assert hidden == "readmitted = yes"
+    said = "Noise hides these levels of the label"
+    assert f"{said}, so that the rows" in render_data_card(make_manifest(), schema, hidden=hidden)
+    assert said not in render_data_card(make_manifest(), schema)
 
 
 def table_of(cells):

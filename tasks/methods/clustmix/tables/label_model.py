@@ -6,9 +6,12 @@ it on N rows of the released mixture as ``(n / N) sum h phi (p - p_t)``, with th
 noise and of the sampling of patients. The mode of the posterior under a Gaussian prior is found by
 conjugate gradients; the prior's scale of each column by expectation-maximisation.
 
-Labels are handled in C - 1 orthonormal contrasts, best with the rarest label last. The curvature,
-of Gauss and Newton, leaves out what two contrasts have to do with each other; it is the
-preconditioner of a gradient that does not. Post-processing of released values.
+Labels are handled in C - 1 orthonormal contrasts, best with the rarest label last: a rare label is
+then compared with the mean of those before it. Of its prior variance a contrast has the part that
+its sums carry: effects that noise explains as well shrink to none, those of the labels before it.
+
+The curvature, of Gauss and Newton, leaves out what two contrasts have to do with each other; it is
+the preconditioner of a gradient that does not. Post-processing of released values.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import block_diag, helmert
-from scipy.special import softmax
+from scipy.special import expit, logsumexp, softmax
 
 from privacy.arrays import Floats, Floats32, Integers
 
@@ -25,6 +28,7 @@ _INTERCEPT_VARIANCE = 4.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
 _DESCENTS, _BACKTRACKS, _LONGEST_STEP = 8, 6, 3.0
 _NEAR_STEP, _SMALL_STEP = 0.1, 0.02
+_PARTS, _STRONG = 0.25 ** np.arange(7.0), 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +156,12 @@ def probabilities(design: Floats32, coefficients: Floats) -> Floats:
     return np.asarray(softmax(scores @ basis.T, axis=1))
 
 
-def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelModel, float]:
+def fit(
+    posterior: Posterior, model: LabelModel, *, steps: int, carried: Floats | float = 1.0
+) -> tuple[LabelModel, float]:
     """Go from a model to the mode of the posterior, by at most so many steps of its scales.
+
+    Of the prior variance of its effects each contrast has the `carried` part (C - 1,).
 
     The second result is the log, but for a constant, of how likely the released sums are, all
     coefficients together, by Laplace's approximation.
@@ -162,16 +170,20 @@ def fit(posterior: Posterior, model: LabelModel, *, steps: int) -> tuple[LabelMo
     for step in range(steps):
         if moved > _NEAR_STEP:
             information = found.information(found.at(place.coefficients))
-        found.precision = _prior_precision(posterior, place.scales)
+        found.assume(place.scales, carried)
         inverses: Floats = np.asarray(np.linalg.inv(_with_diagonals(information, found.precision)))
         coefficients = _descend(found, place.coefficients, inverses=inverses)
         moved = float(np.abs(coefficients - place.coefficients).max())
         variances = np.diagonal(inverses, axis1=1, axis2=2).T
-        scales = _scales(posterior, coefficients - posterior.means, variances)
-        place = LabelModel(coefficients=coefficients, variances=variances, scales=scales)
+        offsets = (coefficients - found.means) / np.sqrt(carried)
+        place = LabelModel(
+            coefficients=coefficients,
+            variances=variances,
+            scales=_scales(posterior, offsets, variances / carried),
+        )
         if moved < _SMALL_STEP and step > 1:
             break
-    found.precision = _prior_precision(posterior, place.scales)
+    found.assume(place.scales, carried)
     total = found.loss(place.coefficients, found.at(place.coefficients))
     total += float(np.linalg.slogdet(_with_diagonals(information, found.precision))[1].sum())
     total -= float(np.log(found.precision).sum())
@@ -210,9 +222,59 @@ def _prior_variances(features: Floats, reach: Floats) -> Floats:
     return np.concatenate([intercept, features[:, None] * reach])
 
 
-def _prior_precision(posterior: Posterior, scales: Floats) -> Floats:
-    variances = scales[posterior.column] * posterior.prior
-    return 1.0 / _prior_variances(variances, posterior.reach)
+def carried(posterior: Posterior, model: LabelModel) -> Floats:
+    """Return what `carried_parts` does of the sums near a model, as if the rows were the patients.
+
+    A dispersion would explain effects as well as noise does.
+    """
+    found = _Newton(replace(posterior, dispersion=1.0))
+    current = found.at(model.coefficients)
+    information = found.information(current)
+    pulled = found.pull(current) + np.einsum("cij,jc->ic", information, model.coefficients)
+    found.assume(np.full_like(model.scales, posterior.reference), 1.0)
+    how = {"means": found.means, "variances": 1.0 / found.precision}
+    return carried_parts(information, pulled, posterior.column, **how)
+
+
+def carried_parts(
+    information: Floats, pulled: Floats, column: Integers, *, means: Floats, variances: Floats
+) -> Floats:
+    """Part of its prior variance (C - 1,) that each contrast's effects have, by their likelihood.
+
+    Near the mode the sums are a Gaussian likelihood of the coefficients of a contrast, with this
+    information matrix (C - 1, m, m) and precision-weighted mean (m, C - 1). With part g the prior
+    has g times the variances and root g times the means (m, C - 1); the first coefficient, the
+    intercept, keeps its own and is integrated out (MacKay 1992, section 4). The part is one as far
+    as one is likelier than none, by twenty to one (strong evidence; Kass and Raftery 1995): of all
+    columns, or of any single one, as likely beforehand. For the rest it is the posterior mean of g
+    over powers of 1/4, of prior weight ``g**-0.25``: caution where sums say nothing.
+    """
+    result = np.empty(len(information))
+    for c, (matrix, pull) in enumerate(zip(information, pulled.T, strict=True)):
+        first = matrix[0, 0] + 1.0 / variances[0, c]
+        ahead = pull[0] + means[0, c] / variances[0, c]
+        root = np.sqrt(variances[1:, c])
+        inner = matrix[1:, 1:] - np.outer(matrix[1:, 0], matrix[1:, 0]) / first
+        inner, own = root[:, None] * inner * root, pull[1:] - matrix[1:, 0] * (ahead / first)
+        white = inner, root * own, means[1:, c] / root
+        logs = _log_likelihoods(*white)
+        places = [np.flatnonzero(column == one) for one in np.unique(column)]
+        alone = [_log_likelihoods(inner[np.ix_(p, p)], *(v[p] for v in white[1:])) for p in places]
+        any_one = logsumexp([one[0] for one in alone]) - np.log(len(alone))
+        whole = expit(np.logaddexp(logs[0], any_one) - np.log(2.0 * _STRONG))
+        likely = np.exp(logs - logs.max()) * _PARTS**-0.25
+        result[c] = whole + (1.0 - whole) * (likely @ _PARTS) / likely.sum()
+    return result
+
+
+def _log_likelihoods(information: Floats, pulled: Floats, means: Floats) -> Floats:
+    """Log likelihood of each part of the variance over that of none, at prior variances of one."""
+    values, axes = np.linalg.eigh(information)
+    values, data = np.maximum(values, 0.0)[:, None], (axes.T @ pulled)[:, None]
+    centre = np.sqrt(_PARTS) * (axes.T @ means)[:, None]
+    logs = _PARTS * (data - values * centre) ** 2 / (1.0 + _PARTS * values)
+    logs += 2.0 * data * centre - values * centre**2 - np.log1p(_PARTS * values)
+    return np.asarray(logs.sum(axis=0) / 2.0)
 
 
 def _with_diagonals(matrices: Floats, values: Floats) -> Floats:
@@ -239,16 +301,25 @@ _Seen = tuple[Floats32, list[Floats]]
 class _Newton:
     """Residuals and derivatives at coefficients.
 
-    The noise holds the inverse variances of the sums, as of the last `information`; the prior
-    precision is that of the scales.
+    The noise holds the inverse variances of the sums, as of the last `information`; prior precision
+    and means are those that `assume` has set.
     """
 
     noise: list[Floats]
     precision: Floats
+    means: Floats
 
     def __init__(self, posterior: Posterior) -> None:
         self._posterior = posterior
         self._basis = contrasts(posterior.sums[0].values.shape[1] + 1)
+
+    def assume(self, scales: Floats, carried: Floats | float) -> None:
+        """Take the prior of columns of these scales (d,), of which a part (C - 1,) is carried."""
+        posterior = self._posterior
+        variances = scales[posterior.column] * posterior.prior
+        self.precision = 1.0 / _prior_variances(variances, posterior.reach * carried)
+        self.means = posterior.means * np.sqrt(carried)
+        self.means[0] = posterior.means[0]
 
     def at(self, coefficients: Floats) -> _Seen:
         """Probabilities and residuals at coefficients."""
@@ -286,9 +357,13 @@ class _Newton:
         return total
 
     def gradient(self, coefficients: Floats, current: _Seen) -> Floats:
-        """Gradient with all contrasts: rows pull by their own covariance of contrasts."""
+        """Gradient of sums and prior."""
+        return self.pull(current) - self.precision * (coefficients - self.means)
+
+    def pull(self, current: _Seen) -> Floats:
+        """Gradient of the sums with all contrasts: rows pull by their own covariance of these."""
         design, (found, left) = self._posterior.design, current
-        total = -self.precision * (coefficients - self._posterior.means)
+        total = np.zeros((design.shape[1], self._basis.shape[1]))
         for sums, inverses, missed in zip(self._posterior.sums, self.noise, left, strict=True):
             weighted = sums.loudness.T @ np.einsum("cij,jc->ic", inverses, missed)
             pull = design @ weighted.astype(np.float32)
@@ -300,8 +375,7 @@ class _Newton:
 
     def loss(self, coefficients: Floats, current: _Seen) -> float:
         """Squared residuals in their variances, and the prior."""
-        offsets = coefficients - self._posterior.means
-        total = float((self.precision * offsets**2).sum())
+        total = float((self.precision * (coefficients - self.means) ** 2).sum())
         for residual, inverses in zip(current[1], self.noise, strict=True):
             total += float((residual * np.einsum("cij,jc->ic", inverses, residual)).sum())
         return total

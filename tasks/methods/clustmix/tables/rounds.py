@@ -32,6 +32,7 @@ CONSTANT = 0.1
 _KERNEL_SPREAD = 0.3
 _STEPS = 8
 _MOST_FEATURES = 600
+_WHOLE = 0.99
 
 _DISPERSIONS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 """Factors by which the sums may vary more than those of as many patients, tried in this order.
@@ -125,7 +126,7 @@ class Rounds:
         moved = float((draws.residual_weights(probabilities) * spread).mean())
         information = float((self._patients * moved / self._basis.shape[1] / stddev) ** 2)
         loudness = np.zeros(len(self._chosen))
-        variances = self._model.variances.mean(axis=1)
+        variances = self._unknown
         loudness[self._chosen] = loudness_of(
             variances[1:-1] + self._rarity**2 * variances[-1], information=information
         )
@@ -283,7 +284,10 @@ class Rounds:
         return labels.probabilities(self._posterior.design, self._model.coefficients)
 
     def _fit(self) -> None:
-        """Fit with the dispersion as it is, then with larger ones while these explain the sums."""
+        """Fit with the dispersion as it is, then with larger ones while these explain the sums.
+
+        Then effects that noise explains as well shrink; what is unknown of them does not.
+        """
         start = self._model
         ladder = [
             replace(self._posterior, dispersion=one)
@@ -307,6 +311,11 @@ class Rounds:
                 break
             best = better
         _, self._posterior, self._model = best
+        self._unknown = self._model.variances.mean(axis=1)
+        carried = labels.carried(self._posterior, self._model)
+        if carried.min() < _WHOLE:
+            known, steps = self._model, _STEPS
+            self._model, _ = labels.fit(self._posterior, known, steps=steps, carried=carried)
 
     def _by_label(self, coefficients: Floats) -> Floats:
         """Turn coefficients of contrasts (..., C - 1) to scores of labels as they are declared."""

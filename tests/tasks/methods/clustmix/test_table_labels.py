@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from measuring import domain_with, released_of, rows_with
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
+from scipy.stats import multivariate_normal
 
+from benchmarks.in_process import SeededNoise
 from privacy.randomness import OperatingSystemNoise
-from tasks.methods.clustmix.table_clustmix import TableClustMix
+from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix, _intercepts
 from tasks.methods.clustmix.tables import label_model as labels
 from tasks.methods.clustmix.tables import rounds
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -142,3 +146,52 @@ def test_a_label_that_hangs_on_two_columns_together_is_released(kind):
     high = made >= np.array([4] * 4 + [1] * 4)
     first, second = {"levels": (5, 7), "numbers": (0, 2), "both": (1, 6)}[kind]
     assert ((high[:, first] ^ high[:, second]) == drawn).mean() > 0.7
+
+
+def test_a_contrast_has_the_part_of_its_prior_that_its_likelihood_carries():
+    rng, parts = np.random.default_rng(9), 0.25 ** np.arange(7.0)
+    root = rng.normal(size=(2, 3, 3))
+    information, pulled = root @ root.transpose(0, 2, 1), 2.0 * rng.normal(size=(3, 2))
+    means, variances = rng.normal(size=(3, 2)), rng.gamma(3.0, 1.0, (3, 2))
+    column, rest = np.array([0, 1]), {"means": means, "variances": variances}
+    found = labels.carried_parts(information, pulled, column, **rest)
+    for c in range(2):
+        # By the definition: the density of the precision-weighted mean under each part, of one
+        # column alone, and of none.
+        likely = []
+        for part in (*((part, part) for part in parts), (1.0, 1e-12), (1e-12, 1.0), (1e-12, 1e-12)):
+            prior = np.diag(variances[:, c] * [1.0, *part])
+            centre = means[:, c] * [1.0, *np.sqrt(part)]
+            spread = information[c] + information[c] @ prior @ information[c]
+            likely.append(multivariate_normal(information[c] @ centre, spread).pdf(pulled[:, c]))
+        *likely, one, other, none = likely
+        any_effects = likely[0] / 2.0 + (one + other) / 4.0
+        whole = any_effects / (any_effects + 20.0 * none)
+        likely = np.array(likely) * parts**-0.25
+        expected = whole + (1.0 - whole) * np.dot(likely, parts) / np.sum(likely)
+        assert found[c] == pytest.approx(expected, rel=1e-5)
+
+
+N_NOTHING = 4_000
+
+
+@pytest.mark.parametrize("labels_of", [(0.9, 0.1), (0.6, 0.3, 0.094, 0.004, 0.002)])
+@pytest.mark.parametrize("mu", [0.05, 0.2])
+def test_of_labels_that_hang_on_nothing_a_model_is_hardly_worse_than_their_shares(labels_of, mu):
+    # Mean over draws of the expected excess in log-loss over the released shares, which is a
+    # divergence: 0 for a model of shares alone. Without shrinkage it is .007 to .06.
+    shares, excess = np.array(labels_of), []
+    domain = domain_with(*(12, 8, 6, 5, 3, 2, 10, 4), labels=tuple("abcde")[: len(shares)])
+    method = TableClustMix(
+        replace(domain, patients=N_NOTHING), Effort(starts=1, steps=20, fit_rows=2_000)
+    )
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        codes = np.column_stack([rng.choice(k, N_NOTHING, p=rng.dirichlet(np.ones(k)))
+                                 for k in domain.n_codes])  # fmt: skip
+        rows = rows_with(codes, rng.choice(len(shares), N_NOTHING, p=shares))
+        released = released_of(method, rows, SeededNoise(seed), mu=mu)
+        scores, own = method.scores(released, rows.codes), released["row_label_shares"]
+        logs = log_softmax(scores + _intercepts(scores, own), axis=1)
+        excess.append(float(own @ (np.log(own) - logs.mean(axis=0))))
+    assert np.mean(excess) < 0.005

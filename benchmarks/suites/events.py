@@ -98,7 +98,8 @@ def coded(schema: Schema, domain: EventDomain, people: pd.DataFrame, table: pd.D
     [events], chunk = schema.events, encode_chunk(people, schema)
     rows, day = coded_events(events, domain, table)
     names, keys = (one[events.key].astype(str).to_numpy(str) for one in (people, table))
-    found, ties = events_of((keys, rows.codes, day), names.tolist(), np.zeros(len(names)))
+    days = np.tile((0.0, -np.inf, np.inf), (len(names), 1))  # moments are days, without ends
+    found, ties, _ = events_of((keys, rows.codes, day), names.tolist(), days)
     return Cohort(codes=chunk.codes, label=chunk.label, events=first_events(domain, found, ties))
 
 

@@ -34,8 +34,8 @@ from tasks.measurement.curator import Curator
 from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.method import measure
 from tasks.measurement.pooled_sums import part_of, sums_of
+from tasks.methods.clustmix.records.table_layout import LABEL_COUNTS
 from tasks.methods.clustmix.table_clustmix import TableClustMix
-from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS
 
 DELTA, ROWS, EPSILON, PARTS, CANARIES = 1e-6, 100_000, 1.0, 4, 1_000
 HOSPITALS, CANARY_TABLE = "heart-disease-uci", "canaries"

@@ -55,7 +55,7 @@ def test_a_row_that_breaks_a_constraint_fails_the_check_and_the_release_for_free
 def test_every_published_row_keeps_the_constraints_and_so_do_tables_and_resampled_rows(
     desk, monkeypatch
 ):
-    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK,))
+    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK, None))
     declare(desk, MENDED, method={"kind": "clustmix"}, rows=4_000)
     assert desk.release() == 0, desk.line
     assert is_kept(pd.read_csv(desk.bundle / "synthetic.csv"))

@@ -40,7 +40,7 @@ def desk(desk):
 
 
 def test_a_release_has_dates_in_order(desk, monkeypatch):
-    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK,))
+    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK, None))
     desk.site |= {"method": {"kind": "clustmix"}, "rows": 3_000}
     assert desk.run("plan") == desk.release() == 0, desk.line
     stored = pq.read_schema(desk.bundle / "synthetic.parquet")

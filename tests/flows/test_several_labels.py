@@ -22,7 +22,7 @@ QUICK = synthesizer.Effort(starts=1, steps=60, fit_rows=2_000)
 @pytest.mark.parametrize("method", ["clustmix", "naive_bayes"])
 @pytest.mark.parametrize("constraints", [[], [LONG]], ids=["free", "kept"])
 def test_labels_and_what_they_have_to_do_with_each_other(desk, monkeypatch, method, constraints):
-    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK,))
+    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK, None))
     desk.declare_cohort()
     frame, rng = made.made_up_cohort(), np.random.default_rng(3)
     long = (frame["died"] == "y") | (rng.random(len(frame)) < 0.3)

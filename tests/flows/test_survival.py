@@ -30,7 +30,7 @@ def schema_of(time=None, event=None):
 
 @pytest.mark.parametrize("method", ["clustmix", "naive_bayes"])
 def test_a_release_has_the_time_and_the_event(desk, monkeypatch, method):
-    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK,))
+    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK, None))
     desk.declare_cohort()
     frame, rng = made.made_up_cohort(), np.random.default_rng(3)
     frame["stay"] = rng.integers(0, np.where(frame["died"] == "y", 12, 60))

@@ -14,8 +14,8 @@ from tasks.measurement.centred import label_counts
 from tasks.measurement.encoded import N_FOLDS, EncodedRows
 from tasks.measurement.method import measure
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.methods.clustmix.records.table_layout import LABEL_COUNTS
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
-from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS
 from tasks.methods.naive_bayes import HISTOGRAMS, NaiveBayes
 from tasks.reporting.tables import table_files
 from tasks.steps.publish_steps import output_gate

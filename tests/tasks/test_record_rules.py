@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.measurement.record_rules import LABEL, Bins, Box, RecordRules, Relation
+from tasks.methods.clustmix.records.table_layout import Layout
 from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.table_layout import Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 

@@ -29,20 +29,20 @@ from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import PUBLIC_SEED, Noisy, Released, Stage, Table, budget_left
 from tasks.measurement.pooled_sums import Part, Pool
 from tasks.methods.clustmix import table_pool
-from tasks.methods.clustmix.tables import estimates
-from tasks.methods.clustmix.tables import table_draws as draws
-from tasks.methods.clustmix.tables import table_rule as rule
-from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.kernel_features import (
+from tasks.methods.clustmix.records.kernel_features import (
     FEATURE_NORM,
     N_FEATURES,
     KernelMap,
     association_with_label,
 )
+from tasks.methods.clustmix.records.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
+from tasks.methods.clustmix.tables import estimates
+from tasks.methods.clustmix.tables import table_draws as draws
+from tasks.methods.clustmix.tables import table_rule as rule
+from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.measured_tables import _Cells, measured_cells, measured_tables
 from tasks.methods.clustmix.tables.mixture import Effort, density
 from tasks.methods.clustmix.tables.rounds import CONSTANT, Rounds, label_arrays
-from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture, mixture_of, public_sample
 
 _SHIFTS, _SHIFT_TOLERANCE, _NO_SHARE, _NEVER = 50, 1e-6, 1e-12, np.finfo(np.float64).tiny

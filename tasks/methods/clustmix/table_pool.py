@@ -20,13 +20,13 @@ from tasks.measurement.measurement_plan import MeasurementPlan
 from tasks.measurement.method import Released
 from tasks.measurement.pooled_sums import Part, Pool, added, joint_mu, noisy_of
 from tasks.measurement.record_rules import RecordRules
+from tasks.methods.clustmix.records.kernel_features import KernelMap
+from tasks.methods.clustmix.records.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
-from tasks.methods.clustmix.tables.kernel_features import KernelMap
 from tasks.methods.clustmix.tables.mixture import Effort, density
 from tasks.methods.clustmix.tables.rounds import Rounds, label_arrays
-from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, PAIR_TABLES, Layout
 from tasks.methods.clustmix.tables.table_sampler import public_sample
 
 _KERNEL = tuple(f"kernel_{name}" for name in KernelMap.__dataclass_fields__)

@@ -19,10 +19,10 @@ from tasks.measurement.encoded import EncodedRows, EncodingDomain
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.methods.clustmix.events import event_domain
 from tasks.methods.clustmix.events.event_domain import LEVELS, CodedColumn
+from tasks.methods.clustmix.records.table_layout import Layout, pair_cells
 from tasks.methods.clustmix.table_clustmix import TableClustMix
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables.table_draws import pair_tables
-from tasks.methods.clustmix.tables.table_layout import Layout, pair_cells
 
 _FEW_COLUMNS, _FEW_CODES = 2, 16
 _ONE_WAYS, _MOST_NOISE = 0.3, 2.0

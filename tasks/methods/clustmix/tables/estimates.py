@@ -15,8 +15,8 @@ import numpy as np
 from privacy.arrays import Floats
 from tasks.measurement.centred import centred_norm, count_factor, counts_of, without_means
 from tasks.measurement.method import Noisy, Released
+from tasks.methods.clustmix.records.table_layout import PAIR_TABLES, Layout, pair_cells
 from tasks.methods.clustmix.tables.one_ways import smooth_shares
-from tasks.methods.clustmix.tables.table_layout import PAIR_TABLES, Layout, pair_cells
 from tasks.methods.clustmix.tables.table_rule import PairChoice
 
 _POOLED_CODES = 3.0

@@ -21,8 +21,8 @@ from tasks.measurement.centred import centred_norm, count_factor, counts_of, wit
 from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.method import Noisy, Table
 from tasks.measurement.record_rules import LABEL, RecordRules
+from tasks.methods.clustmix.records.table_layout import LABEL_COUNTS, Layout
 from tasks.methods.clustmix.tables.estimates import DrawnPairs, joint_one_ways
-from tasks.methods.clustmix.tables.table_layout import LABEL_COUNTS, Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture, kept_weights
 
 Groups = tuple[tuple[int, ...], ...]

@@ -27,11 +27,11 @@ from threadpoolctl import threadpool_limits
 from privacy.arrays import Floats, Floats32
 from tasks.measurement.method import PUBLIC_SEED, Released
 from tasks.measurement.record_rules import RecordRules
+from tasks.methods.clustmix.records.table_layout import Layout
 from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.estimates import Targets
-from tasks.methods.clustmix.tables.table_layout import Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 _RATE, _FIRST, _SECOND, _FLOOR = 0.05, 0.9, 0.99, 1e-8

@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from privacy.arrays import Floats
 from tasks.measurement.centred import blocks_to_simplex
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.records.table_layout import Layout
 
 _VARIANCE, _MOST_VARIANCE = 2.0, 25.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0

@@ -18,13 +18,13 @@ from threadpoolctl import threadpool_limits
 from privacy.arrays import Codes, Floats
 from tasks.measurement.method import Released
 from tasks.measurement.pooled_sums import Part
-from tasks.methods.clustmix.tables import label_model as labels
+from tasks.methods.clustmix.records import label_model as labels
+from tasks.methods.clustmix.records.kernel_features import FEATURE_NORM, KernelMap
+from tasks.methods.clustmix.records.label_features import LabelFeatures, loudness_of, white_features
+from tasks.methods.clustmix.records.table_layout import Layout
 from tasks.methods.clustmix.tables import table_draws as draws
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
-from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, KernelMap
-from tasks.methods.clustmix.tables.label_features import LabelFeatures, loudness_of, white_features
-from tasks.methods.clustmix.tables.table_layout import Layout
 
 CONSTANT = 0.1
 """Feature that every row has in a residual round: the shares of the labels are known well."""

@@ -20,14 +20,14 @@ from tasks.measurement.centred import measured_codes
 from tasks.measurement.encoded import EncodedRows, row_slices
 from tasks.measurement.measurement_plan import MeasurementPlan, SumRequest, plan_measurement
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.clustmix.tables import table_rule as rule
-from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
-from tasks.methods.clustmix.tables.table_layout import (
+from tasks.methods.clustmix.records.kernel_features import FEATURE_NORM, N_FEATURES, KernelMap
+from tasks.methods.clustmix.records.table_layout import (
     LABEL_COUNTS,
     PAIR_TABLES,
     Layout,
     pair_cells,
 )
+from tasks.methods.clustmix.tables import table_rule as rule
 
 KERNEL_ROUND = "kernel_residuals"
 

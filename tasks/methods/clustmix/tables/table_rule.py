@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Integers
 from tasks.measurement.centred import centred_norm
-from tasks.methods.clustmix.tables import interactions
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.records import interactions
+from tasks.methods.clustmix.records.table_layout import Layout
 
 DEFAULT_PATIENTS = 10_000
 """Patients that the rule assumes where the site file declares no number."""

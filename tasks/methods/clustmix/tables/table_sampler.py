@@ -18,7 +18,7 @@ from scipy.sparse.linalg import lsqr
 from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.method import PUBLIC_SEED, Released
 from tasks.measurement.record_rules import Combinations, RecordRules
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.records.table_layout import Layout
 
 _LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
 _RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100

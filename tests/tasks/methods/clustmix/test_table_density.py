@@ -12,12 +12,12 @@ from tasks.measurement.centred import (
     blocks_to_simplex,
     without_means,
 )
+from tasks.methods.clustmix.records.table_layout import Layout
 from tasks.methods.clustmix.tables import estimates, table_draws
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.mixture import _Fit
 from tasks.methods.clustmix.tables.one_ways import _Columns, smooth_shares
-from tasks.methods.clustmix.tables.table_layout import Layout
 from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 LAYOUT = Layout.of(domain_with(4, 3, 2, numeric=[0], missing=[0]))

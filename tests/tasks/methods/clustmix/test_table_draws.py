@@ -13,10 +13,10 @@ from tasks.measurement.centred import (
     to_simplex,
 )
 from tasks.measurement.statistics import SUM_SCALE
+from tasks.methods.clustmix.records.kernel_features import FEATURE_NORM, _kernel
+from tasks.methods.clustmix.records.table_layout import Layout, pair_cells
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.clustmix.tables import table_draws as draws
-from tasks.methods.clustmix.tables.kernel_features import FEATURE_NORM, _kernel
-from tasks.methods.clustmix.tables.table_layout import Layout, pair_cells
 
 DOMAIN = domain_with(
     *(4, 2, 3, 1),

@@ -8,12 +8,12 @@ from scipy.stats import multivariate_normal
 
 from benchmarks.in_process import SeededNoise
 from privacy.randomness import OperatingSystemNoise
+from tasks.methods.clustmix.records import label_model as labels
+from tasks.methods.clustmix.records.label_features import loudness_of, white_features
+from tasks.methods.clustmix.records.table_layout import Layout
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix, _intercepts
-from tasks.methods.clustmix.tables import label_model as labels
 from tasks.methods.clustmix.tables import rounds
 from tasks.methods.clustmix.tables import table_draws as draws
-from tasks.methods.clustmix.tables.label_features import loudness_of, white_features
-from tasks.methods.clustmix.tables.table_layout import Layout
 
 LAYOUT = Layout.of(domain_with(6, 3, 1, numeric=[0], missing=[0], labels=("a", "b", "c")))
 SHARES = np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.1, 0.5, 0.3, 0.2, 1.0])

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privacy.arrays import Floats, Floats32, Integers
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.records.table_layout import Layout
 
 _WATER_STEPS = 60
 

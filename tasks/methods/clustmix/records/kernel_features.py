@@ -24,8 +24,8 @@ from scipy.linalg import block_diag
 
 from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.encoded import row_slices
-from tasks.methods.clustmix.tables import interactions
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.records import interactions
+from tasks.methods.clustmix.records.table_layout import Layout
 
 FEATURE_NORM = 2**12
 """Grid points of a feature vector of norm one."""
@@ -157,7 +157,7 @@ class KernelMap:
 
 def _of_norm_one(features: Floats) -> Floats:
     norms = np.sqrt((features * features).sum(axis=1, keepdims=True))
-    return features / np.maximum(norms, _LEAST)
+    return np.asarray(features / np.maximum(norms, _LEAST))
 
 
 def _embedding(layout: Layout, shares: Floats, association: Floats) -> Floats:

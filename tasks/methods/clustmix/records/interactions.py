@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 
 from privacy.arrays import Floats, Integers
-from tasks.methods.clustmix.tables.table_layout import Layout
+from tasks.methods.clustmix.records.table_layout import Layout
 
 _UNIT, _WIDEST = 2**10, 3.0
 """Grid points of a standard deviation, and the farthest coordinate in standard deviations."""
@@ -81,4 +81,4 @@ def products_of(
 
 def spreads_of(made: Floats) -> Floats:
     """Root mean squares (Q,) of products over released records, from a fifth of a unit on."""
-    return np.maximum(np.sqrt((made**2).mean(axis=0)), _LEAST_SPREAD * _UNIT**2)
+    return np.asarray(np.maximum(np.sqrt((made**2).mean(axis=0)), _LEAST_SPREAD * _UNIT**2))

@@ -1,0 +1,1 @@
+"""Records of tables: the layout of their codes, their features, and the model of their label."""

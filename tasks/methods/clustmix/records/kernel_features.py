@@ -156,6 +156,8 @@ class KernelMap:
 
 
 def _of_norm_one(features: Floats) -> Floats:
+    # Row after row in memory: otherwise a sum along a row is rounded by how many rows there are.
+    features = np.ascontiguousarray(features)
     norms = np.sqrt((features * features).sum(axis=1, keepdims=True))
     return np.asarray(features / np.maximum(norms, _LEAST))
 

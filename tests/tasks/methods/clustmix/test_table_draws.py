@@ -13,7 +13,7 @@ from tasks.measurement.centred import (
     to_simplex,
 )
 from tasks.measurement.statistics import SUM_SCALE
-from tasks.methods.clustmix.records.kernel_features import FEATURE_NORM, _kernel
+from tasks.methods.clustmix.records.kernel_features import FEATURE_NORM, _kernel, _of_norm_one
 from tasks.methods.clustmix.records.table_layout import Layout, pair_cells
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
 from tasks.methods.clustmix.tables import table_draws as draws
@@ -183,6 +183,15 @@ def test_kernel_features_of_a_record_do_not_depend_on_the_records_beside_it(draw
     largest = 2**14 * np.abs(kernel.matrix).sum(axis=0)
     largest += embedded * np.abs(kernel.linear).sum(axis=0) + np.abs(kernel.shift)
     assert largest.max() < 2**53
+
+
+def test_norms_of_many_products_do_not_depend_on_the_records_beside_them_to_the_last_bit():
+    # A selection of columns lies column after column in memory, by which sums were rounded.
+    rng = np.random.default_rng(8)
+    products = rng.normal(size=(50, 300))[:, rng.permutation(300)]
+    together = _of_norm_one(products)
+    for row, one in zip(products, together, strict=True):
+        np.testing.assert_array_equal(_of_norm_one(row[None])[0], one)
 
 
 def test_a_norm_that_does_not_bound_a_row_is_refused(drawn):

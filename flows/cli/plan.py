@@ -11,7 +11,7 @@ from flows.cli.options import Commands, SitePath, option
 from flows.cli.publishing import verified_bundle
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from flows.watching.planning import Planning, Prospect
     from flows.watching.simulation import Utility
@@ -28,6 +28,7 @@ _LOST = (
     "columns whose bins or levels, were they equally frequent, would each have fewer patients than "
     "the error of one; declare fewer of them. Rare ones are lost in noise sooner"
 )
+_ASSUMED = "assumed, as the site file declares no number"
 _NO_COUNTS = "{} draws no counts by label, so these errors do not exist; --simulate tries releases"
 
 app = Commands()
@@ -63,25 +64,25 @@ def plan(
     from flows.watching.planning import EPSILONS, Planning, draw_prospects, require_format
     from storage.files.refs import new_release_id
 
-    planning = Planning(job := job_of(load_site(site), new_release_id()))
+    job = job_of(load_site(site), new_release_id())
+    planning = Planning(job)
     prospects = planning.prospects(epsilon or EPSILONS)
     if plot is not None:
         require_format(plot)
-    asked = [each.epsilon for each in prospects if simulate or like is not None]
-    tried = _tried(planning, asked, like) if asked else {}
+    tried = _tried(planning, prospects, like) if simulate or like is not None else {}
     if plot is not None:
         draw_prospects(prospects, planning.patients, plot, tried)
     verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
+    levels = planning.levels(prospects)
     more = _if_any(derived=planning.derived, simulated=tried, tables=planning.tables)
-    declared = "declared" if job.patients else "assumed, as the site file declares no number"
     terminal.answer(
-        found | {"warning": job.caution, **more},
+        found | {"warning": job.caution, **more, **_if_any(levels=levels)},
         job.title,
         {"Verdict": verdict},
         partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),
         {
-            "Patients": f"{planning.patients:,} ({declared})",
+            "Patients": f"{planning.patients:,} ({'declared' if job.patients else _ASSUMED})",
             "Tables": _tables(planning.tables),
             "Guarantee": f"epsilon as above, delta {job.parameters.delta:g}, {job.method.kind}",
             "Warning": job.caution,
@@ -89,7 +90,7 @@ def plan(
             "Releases": _RELEASES,
             "Errors": _ERRORS,
             "Lost": _LOST,
-            "Levels": planning.levels(prospects),
+            "Levels": levels,
             "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),
             "Simulated": _simulated(tried),
         },
@@ -154,17 +155,19 @@ def _simulated(tried: Mapping[float, Utility]) -> str | None:
     )
 
 
-def _tried(planning: Planning, epsilons: list[float], like: Path | None) -> dict[float, Utility]:
-    """Try releases at these epsilons, of rows like those of a bundle that is not revoked."""
+def _tried(
+    planning: Planning, prospects: Sequence[Prospect], like: Path | None
+) -> dict[float, Utility]:
+    """Try releases at the epsilons of prospects, of rows like those of a bundle not revoked."""
     from flows.cli.progress import Progress
     from flows.watching.simulation import Simulation, rows_of
 
     with Progress("making rows up") as progress:
-        progress.expect(len(epsilons))
+        progress.expect(len(prospects))
         rows = None if like is None else rows_of(verified_bundle(like)[0], planning)
         simulation = Simulation(planning, rows)
         found = {}
-        for epsilon in epsilons:
+        for epsilon in (each.epsilon for each in prospects):
             progress.begin(f"trying epsilon {epsilon:g}", 1)
             found[epsilon] = simulation.utility(epsilon)
     return found

@@ -124,28 +124,26 @@ def test_the_order_in_which_labels_are_declared_says_nothing():
     np.testing.assert_allclose(found[0][:, order], found[1], atol=1e-6)
 
 
-def interaction(kind, rng):
-    """Two columns by which alone the label is a coin, among six others; a tenth are wrong."""
-    codes = np.column_stack([rng.integers(8, size=(4_000, 4)), rng.integers(2, size=(4_000, 4))])
-    high = codes >= np.array([4] * 4 + [1] * 4)
-    first, second = {"levels": (5, 7), "numbers": (0, 2), "both": (1, 6)}[kind]
-    label = high[:, first] ^ high[:, second] ^ (rng.random(len(codes)) < 0.1)
-    return codes.astype(np.uint16), label.astype(np.uint16)
+INTERACTIONS = {"levels": (12, 17), "numbers": (0, 2), "both": (1, 16)}
+N_INTERACTING, MIDDLE = 4_000, np.array([4] * 10 + [1] * 10)
 
 
-@pytest.mark.parametrize("kind", ["levels", "numbers", "both"])
+@pytest.mark.parametrize("kind", INTERACTIONS)
 def test_a_label_that_hangs_on_two_columns_together_is_released(kind):
-    # The rule that made the labels is right in .9 of the rows, a coin in .5. In twelve releases of
-    # each kind it was right in .87, .78 and .82 of the released ones at least.
-    rng = np.random.default_rng(3)
-    codes, label = interaction(kind, rng)
-    domain = domain_with(*[8] * 4, *[2] * 4, numeric=range(4), patients=len(codes))
+    # Ten columns of eight bins and ten of two levels. The rule that made the labels is right in .9
+    # of the rows, a coin in .5. In eight releases of each kind it was right in .826, .716 and .767
+    # of the released ones at least; without products in .505 at most, in five.
+    rng, (first, second) = np.random.default_rng(3), INTERACTIONS[kind]
+    bins = rng.integers(8, size=(N_INTERACTING, 10))
+    codes = np.column_stack([bins, rng.integers(2, size=(N_INTERACTING, 10))])
+    high, wrong = codes >= MIDDLE, rng.random(N_INTERACTING) < 0.1
+    rows = rows_with(codes, high[:, first] ^ high[:, second] ^ wrong)
+    domain = domain_with(*[8] * 10, *[2] * 10, numeric=range(10), patients=N_INTERACTING)
     method = TableClustMix(domain)
-    released = released_of(method, rows_with(codes, label), OperatingSystemNoise(), mu=0.9)
+    released = released_of(method, rows, OperatingSystemNoise(), mu=0.9)
     made, drawn = method.sample(released, n_rows=20_000, rng=rng)
-    high = made >= np.array([4] * 4 + [1] * 4)
-    first, second = {"levels": (5, 7), "numbers": (0, 2), "both": (1, 6)}[kind]
-    assert ((high[:, first] ^ high[:, second]) == drawn).mean() > 0.7
+    high = made >= MIDDLE
+    assert ((high[:, first] ^ high[:, second]) == drawn).mean() > 0.62
 
 
 def test_a_contrast_has_the_part_of_its_prior_that_its_likelihood_carries():

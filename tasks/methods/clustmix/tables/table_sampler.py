@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import lsqr
 
 from privacy.arrays import Codes, Floats, Integers
 from tasks.measurement.method import PUBLIC_SEED, Released
@@ -21,7 +19,7 @@ from tasks.measurement.record_rules import Combinations, RecordRules
 from tasks.methods.clustmix.records.table_layout import Layout
 
 _LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
-_RAKINGS, _RAKED, _MOVED, _STEPS = 50, 100_000, 1e-5, 100
+_RAKINGS, _RAKED, _MOVED, _MOST_FACTOR = 50, 100_000, 1e-5, 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,31 +140,29 @@ def raked(
 
     Every component is multiplied by the same factor for a code, and weighs accordingly: the records
     of the mixture are, by the product of their factors. The factors are found by raking on a sample
-    (Deming and Stephan 1940); a code of which it has no record keeps its own.
+    (Deming and Stephan 1940). They are limited: where noisy shares contradict the rules they would
+    grow without end, and with them records that the sample lacks.
     """
     codes = sample_kept(mixture, layout, rules, n_rows=_RAKED, rng=rng)
     if len(codes) == 0:
         return mixture
     weights = np.full(len(codes), 1.0 / len(codes))
+    factors = np.ones(layout.width)
     for _ in range(_RAKINGS):
         farthest = 0.0
         for column in range(layout.n_columns):
-            own, wanted = codes[:, column], shares[layout.block(column)]
-            found = np.bincount(own, weights=weights, minlength=len(wanted))
-            farthest = max(farthest, float(np.abs(found - wanted).max()))
+            own, block = codes[:, column], layout.block(column)
+            found = np.bincount(own, weights=weights, minlength=len(shares[block]))
+            farthest = max(farthest, float(np.abs(found - shares[block]).max()))
             # What a record more or less would change is chance.
-            factor = (wanted + 1.0 / len(codes)) / (found + 1.0 / len(codes))
-            weights *= factor[own]
+            ratio = (shares[block] + 1.0 / len(codes)) / (found + 1.0 / len(codes))
+            moved = np.clip(factors[block] * ratio, 1.0 / _MOST_FACTOR, _MOST_FACTOR)
+            weights *= (moved / factors[block])[own]
             weights /= weights.sum()
+            factors[block] = moved
         if farthest < _MOVED:
             break
-    places, root = layout.offsets[:-1] + codes, np.sqrt(weights * len(codes))
-    ends = np.arange(0, places.size + 1, layout.n_columns)
-    shape = (len(codes), layout.width)
-    ones = csr_array((np.repeat(root, layout.n_columns), places.ravel(), ends), shape)
-    logs = root * np.log(np.maximum(weights * len(codes), _LEAST_SHARE))
-    found = lsqr(ones, logs, damp=1.0, iter_lim=_STEPS)[0]
-    return tilted(mixture, layout, np.exp(found))
+    return tilted(mixture, layout, factors)
 
 
 def tilted(mixture: Mixture, layout: Layout, factors: Floats) -> Mixture:

@@ -4,15 +4,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.house import (
-    LIMITS,
-    MAX_LINES,
-    ROOT,
-    House,
-    granted,
-    limits,
-    limits_of_last_version,
-)
+from benchmarks.house import LIMITS, MAX_LINES, ROOT, House, granted, limits, limits_of_last_version
 
 PYPROJECT = """
 [tool.importlinter]

@@ -13,13 +13,7 @@ import pytest
 from benchmarks import releases, report, runner, tables
 from benchmarks.jobs import asked, listed
 from benchmarks.report_sections import verdicts
-from benchmarks.results import (
-    BUNDLE,
-    IN_PROCESS,
-    RESULTS,
-    ResultRow,
-    read_rows,
-)
+from benchmarks.results import BUNDLE, IN_PROCESS, RESULTS, ResultRow, read_rows
 from benchmarks.rivals.registry import RIVALS
 from benchmarks.score import score
 from benchmarks.stored_rows import Stored

@@ -124,10 +124,7 @@ def test_the_card_says_how_often_a_check_told_what_to_declare(desk):
     changed = Installation.open(load_settings()).entries.changed_since_check(
         paid.entry_id, declared(desk, paid.release_id)
     )
-    assert [line for line in changed if "else" in line] == [
-        '+     "else"',
-        '+    "other": "else",',
-    ]
+    assert [line for line in changed if "else" in line] == ['+     "else"', '+    "other": "else",']
 
 
 @pytest.mark.parametrize("passes", [False, True])

@@ -65,10 +65,7 @@ def test_two_officers_add_a_charge(installation, site, officers, capsys):
 
 @pytest.mark.parametrize(
     ("names", "line"),
-    [
-        (["first", "first"], "TWO_PEOPLE"),
-        (["first", "stranger"], "NOT_AN_OFFICER"),
-    ],
+    [(["first", "first"], "TWO_PEOPLE"), (["first", "stranger"], "NOT_AN_OFFICER")],
 )
 def test_one_person_cannot_adjust(installation, site, officers, person, capsys, names, line):
     person("stranger")

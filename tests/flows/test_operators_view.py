@@ -197,8 +197,7 @@ def test_a_receiver_that_is_away_is_told_later_and_not_named(site, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["http://hospital.example/lineage", "http://127.0.0.1:x@other.example/"],
+    "url", ["http://hospital.example/lineage", "http://127.0.0.1:x@other.example/"]
 )
 def test_an_open_address_of_a_receiver_is_refused(site, monkeypatch, url):
     monkeypatch.setenv("CLUSTMIX_LINEAGE_URL", url)

@@ -51,9 +51,7 @@ def test_more_rows_cost_nothing_and_draw_nothing(released, site):
 
 def test_conditions_hold_in_every_row(released, site):
     outcome = site.publisher.resample(
-        released.release_id,
-        rows=120,
-        conditions={"ward": "icu", "died": "yes", "age": "20..100"},
+        released.release_id, rows=120, conditions={"ward": "icu", "died": "yes", "age": "20..100"}
     )
     rows = rows_of(outcome)
     assert len(rows) == 120

@@ -145,9 +145,7 @@ def test_released_arrays_are_those_of_the_serial_reference(run_with, site, dask_
         SiteRequest(site_file=str(site), dataset="made-up"), sites=site.parent, requester=None
     )
     curator = Curator(
-        plan=job.synthesizer.plan(mu=job.mu),
-        shards=kept.shards,
-        noise_source=SeededNoise(1),
+        plan=job.synthesizer.plan(mu=job.mu), shards=kept.shards, noise_source=SeededNoise(1)
     )
     reference = measure(job.synthesizer, curator)
     assert reference.keys() == kept.released.keys()

@@ -108,11 +108,7 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
         ),
         ("budget.window", {"days": 30, "epsilon": 0.5}, f"budget.window.epsilon: {POSSIBLE}"),
         ("budget.lifetime_epsilon", 0.5, f"budget.lifetime_epsilon: {POSSIBLE}"),
-        (
-            "approval",
-            "officers",
-            "approval: expected 'none' or 'officer'; did you mean officer?",
-        ),
+        ("approval", "officers", "approval: expected 'none' or 'officer'; did you mean officer?"),
         (
             "privacy_unit.column",
             "age",

@@ -149,12 +149,7 @@ def test_whatever_a_codebook_says_the_template_is_plain_yaml(
     name, meaning, unit, levels, ends, label
 ):
     told = Variable(
-        name=name,
-        levels=tuple(levels),
-        meaning=meaning,
-        unit=unit,
-        lower=ends[0],
-        upper=ends[1],
+        name=name, levels=tuple(levels), meaning=meaning, unit=unit, lower=ends[0], upper=ends[1]
     )
     _, data = proposed([name, "z"], codebook={name: told}, label=name if label else None)
     columns = [column["name"] for column in data["schema"]["columns"]]

@@ -35,10 +35,7 @@ with stopping.stoppable(as_json=sys.argv[1] == "json"):
     [
         (None, "nothing is charged"),
         (EntryState.RESERVED, "nothing is charged"),
-        (
-            EntryState.EXECUTING,
-            "its charge stands; the next release needs --again and pays anew",
-        ),
+        (EntryState.EXECUTING, "its charge stands; the next release needs --again and pays anew"),
         (EntryState.SEALED, "its charge stands; without --new-draw the command goes on at no cost"),
     ],
 )

@@ -42,16 +42,10 @@ OF_TABLES = {
         {"min_value": 1},
     ),
     "column_quantile_values_to_be_between": (
-        {
-            "column": "lactate",
-            "quantile_ranges": {"quantiles": [0.5], "value_ranges": [[0, 20]]},
-        },
+        {"column": "lactate", "quantile_ranges": {"quantiles": [0.5], "value_ranges": [[0, 20]]}},
         {"quantile_ranges": {"quantiles": [0.5], "value_ranges": [[19, 20]]}},
     ),
-    "column_values_to_be_unique": (
-        {"column": "lactate", "mostly": 0.0001},
-        {"mostly": 1},
-    ),
+    "column_values_to_be_unique": ({"column": "lactate", "mostly": 0.0001}, {"mostly": 1}),
 }
 
 

@@ -23,12 +23,7 @@ from flows.watching.outbox import (
     take_up,
     unpublished,
 )
-from flows.watching.schedules import (
-    GRACE,
-    last_occurrence,
-    pause_exhausted,
-    review_schedules,
-)
+from flows.watching.schedules import GRACE, last_occurrence, pause_exhausted, review_schedules
 from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.files.workspace import PrivateWorkspace, live_run_ids

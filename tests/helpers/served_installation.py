@@ -210,10 +210,7 @@ class ServedInstallation(forced.Accounts):
 
     @property
     def _prefect(self):
-        return {
-            PREFECT_API_URL: f"{self.address}/api",
-            PREFECT_API_AUTH_STRING: self.password,
-        }
+        return {PREFECT_API_URL: f"{self.address}/api", PREFECT_API_AUTH_STRING: self.password}
 
     @contextmanager
     def client(self):
@@ -292,8 +289,7 @@ class ServedInstallation(forced.Accounts):
 
     def wait_for_new_release(self, known, *, seconds=RUN_SECONDS):
         return self.wait_for_entries(
-            lambda e: e.release_id not in known and e.state is EntryState.PUBLISHED,
-            seconds=seconds,
+            lambda e: e.release_id not in known and e.state is EntryState.PUBLISHED, seconds=seconds
         )[0]
 
     def leftovers(self):

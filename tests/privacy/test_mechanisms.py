@@ -5,10 +5,7 @@ from measuring import NoNoise
 from benchmarks.in_process import SeededNoise
 from privacy.errors import ConfigurationError
 from privacy.events import Gaussian
-from privacy.mechanisms import (
-    MAX_EXACT_VALUE,
-    discrete_gaussian_mechanism,
-)
+from privacy.mechanisms import MAX_EXACT_VALUE, discrete_gaussian_mechanism
 from privacy.parameters import Adjacency
 
 

@@ -32,9 +32,7 @@ STATEMENTS = [
         "refused|INSERT must continue it",
     ),
 ]
-ONLY_SQLITE = [
-    ("REPLACE INTO {t} SELECT * FROM {t} WHERE sequence = 2", "INSERT must continue it"),
-]
+ONLY_SQLITE = [("REPLACE INTO {t} SELECT * FROM {t} WHERE sequence = 2", "INSERT must continue it")]
 ONLY_POSTGRES = [
     ("TRUNCATE {t}", "TRUNCATE refused"),
     (

@@ -56,12 +56,7 @@ def test_columns_of_a_sample_depend_on_each_other_as_in_the_table(small, centre,
     # In each class ward and lab are even, and they are equal in all records.
     values = [(n % 3, n % 2, 2 * (n % 2)) for n in range(12)]
     patients = [(fold, [(value, y)]) for value in values for y in (0, 1) for fold in range(200)]
-    config = DpCdaConfig(
-        declared_patients=4_800,
-        order_of_mixture=8,
-        centre=centre,
-        scale=scale,
-    )
+    config = DpCdaConfig(declared_patients=4_800, order_of_mixture=8, centre=centre, scale=scale)
     method = DpCda(small.domain, config)
     released = released_of(method, small.rows(patients), SeededNoise(0), mu=20.0)
     codes, labels = method.sample(released, n_rows=4_000, rng=np.random.default_rng(0))

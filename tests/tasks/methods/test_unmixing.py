@@ -3,11 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.measurement.unmixing import (
-    Mixtures,
-    spiked_variances,
-    spread,
-)
+from tasks.measurement.unmixing import Mixtures, spiked_variances, spread
 
 
 @settings(max_examples=50, deadline=None)

@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.schema.columns import NumericColumn
-from tasks.reporting.plots import (
-    MAX_TICKS,
-    TAIL,
-    _Bar,
-    _plot,
-    column_plots,
-    released_plots,
-)
+from tasks.reporting.plots import MAX_TICKS, TAIL, _Bar, _plot, column_plots, released_plots
 from tasks.reporting.released_tables import hidden_levels
 from tasks.reporting.report import render_data_card, render_report
 

@@ -8,10 +8,7 @@ from measuring import domain_with
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from tasks.measurement.centred import (
-    blocks_to_simplex,
-    without_means,
-)
+from tasks.measurement.centred import blocks_to_simplex, without_means
 from tasks.methods.clustmix.records.table_layout import Layout
 from tasks.methods.clustmix.tables import estimates, table_draws
 from tasks.methods.clustmix.tables import table_rule as rule
@@ -58,11 +55,7 @@ def exact_targets(layout, mixture, groups=None):
     true = joined.T @ (mixture.weights[:, None] * joined)
     values = np.concatenate([np.zeros(layout.width), table[cells] * 1000.0, np.zeros(5)])
     drawn = estimates.DrawnPairs(choice=choice, values=values, unit_stddev=1.0, patients=1000.0)
-    return (
-        estimates.targets_of(layout, counts, [drawn], drowned=1.0),
-        true,
-        cells,
-    )
+    return (estimates.targets_of(layout, counts, [drawn], drowned=1.0), true, cells)
 
 
 @pytest.mark.parametrize("groups", [None, JOINED])

@@ -6,12 +6,7 @@ import pytest
 from measuring import domain_with, drawn_by, every_labelled_record, norm_of
 
 from audits.pairs import AuditPatient, encode
-from tasks.measurement.centred import (
-    counts_of,
-    label_counts,
-    measured_codes,
-    to_simplex,
-)
+from tasks.measurement.centred import counts_of, label_counts, measured_codes, to_simplex
 from tasks.measurement.statistics import SUM_SCALE
 from tasks.methods.clustmix.records.kernel_features import FEATURE_NORM, _kernel, _of_norm_one
 from tasks.methods.clustmix.records.table_layout import Layout, pair_cells

@@ -205,10 +205,7 @@ def _judged(
         bundle=bundle,
         residual=judge_residual(draws, confidence=confidence),
         expected_epsilon=expected_bound(
-            measured.expected_mu,
-            canaries=table.n_canaries,
-            delta=delta,
-            confidence=confidence,
+            measured.expected_mu, canaries=table.n_canaries, delta=delta, confidence=confidence
         ),
         release_seconds=round(release_seconds, 1),
     )

@@ -6,13 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from audits.findings import (
-    AuditResult,
-    Claim,
-    check_confidence,
-    judge_pair,
-    part_confidence,
-)
+from audits.findings import AuditResult, Claim, check_confidence, judge_pair, part_confidence
 from audits.game import play
 from audits.pairs import AUDIT_DOMAIN, neighbour_pairs
 from audits.power import detection_rates, shown_mu

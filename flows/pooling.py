@@ -15,12 +15,7 @@ from storage.files.documents import canonical_json, digest_of
 from storage.files.private import read_bounded
 from storage.files.refs import new_release_id
 from storage.keys.keys import PublicKey
-from storage.releases.measurements import (
-    RELEASED_FILE,
-    Measurement,
-    arrays_to_bytes,
-    sealed_file,
-)
+from storage.releases.measurements import RELEASED_FILE, Measurement, arrays_to_bytes, sealed_file
 from storage.releases.sealed_parts import MAX_PART_BYTES, joint, part_file, read_part
 from tasks.measurement.pooled_sums import noisy_of, pool_of, require_alike
 from tasks.measurement.statistics import SUM_SCALE

@@ -108,10 +108,7 @@ def hospitals(seed: int) -> dict[str, float]:
     each = [
         fitted(schema, rows, EPSILON, unit, len(alone)) for _, rows in train.groupby("hospital")
     ]
-    both = {
-        "pool": clustmix.pool(each, disjoint=True),
-        "all": fitted(schema, train, EPSILON, unit),
-    }
+    both = {"pool": clustmix.pool(each, disjoint=True), "all": fitted(schema, train, EPSILON, unit)}
     return {
         f"{kind}_{name}": scored(model, rows)["auc"]
         for name, rows in test.groupby("hospital")

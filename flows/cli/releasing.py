@@ -150,11 +150,7 @@ def check(
 
 
 def _checked_or_fallback(
-    site: Path,
-    fallback: Path | None,
-    *,
-    progress: Progress,
-    **asked: Any,
+    site: Path, fallback: Path | None, *, progress: Progress, **asked: Any
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check a request, or that of the fallback where the public data are not at hand; show it."""
     from flows.site.site_file import load_site
@@ -184,11 +180,7 @@ def _checked_or_fallback(
 
 
 def _checked_request(
-    path: Path,
-    site: SiteFile,
-    *,
-    key: Path | None,
-    **asked: Any,
+    path: Path, site: SiteFile, *, key: Path | None, **asked: Any
 ) -> tuple[SiteRequest, ReleaseJob]:
     """Check the request, the folders and the header of the source; no row is read."""
     from flows.site.request import SiteRequest, asked_job
@@ -203,12 +195,7 @@ def _checked_request(
         from storage.keys.keys import SigningKey
 
         requester = SigningKey.read(key).key_id
-    request = SiteRequest(
-        site_file=str(path),
-        dataset=site.dataset,
-        requester=requester,
-        **asked,
-    )
+    request = SiteRequest(site_file=str(path), dataset=site.dataset, requester=requester, **asked)
     note_release(request.release_id)
     job = asked_job(request, site, requester=requester)
     ensure_private_directory(settings.home)

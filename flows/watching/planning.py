@@ -201,10 +201,7 @@ def require_format(path: Path) -> None:
 
 
 def draw_prospects(
-    found: Sequence[Prospect],
-    n_patients: int,
-    path: Path,
-    tried: Mapping[float, Utility],
+    found: Sequence[Prospect], n_patients: int, path: Path, tried: Mapping[float, Utility]
 ) -> None:
     """Draw the errors over epsilon, in percent of the patients, and the number of releases.
 

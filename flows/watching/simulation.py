@@ -87,9 +87,7 @@ class Simulation:
             fold=self._rng.integers(N_FOLDS, size=len(rows), dtype=np.uint8),
         )
         curator = Curator(
-            plan=synthesizer.plan(mu=mu),
-            shards=[encoded],
-            noise_source=OperatingSystemNoise(),
+            plan=synthesizer.plan(mu=mu), shards=[encoded], noise_source=OperatingSystemNoise()
         )
         released = measure(synthesizer, curator)
         n_rows = max(len(rows), TESTED)

@@ -9,14 +9,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from pydantic import AfterValidator, Field, WithJsonSchema, field_serializer, model_validator
 
-from storage.schema.columns import (
-    MAX_CODES,
-    Finite,
-    Name,
-    NumericColumn,
-    left_out,
-    refuse_together,
-)
+from storage.schema.columns import MAX_CODES, Finite, Name, NumericColumn, left_out, refuse_together
 
 Period = Literal["year", "quarter", "month"]
 """Parts of a calendar that bins of dates may be."""

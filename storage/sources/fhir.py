@@ -221,9 +221,7 @@ def _record(
 
 
 def _cell(
-    column: str,
-    evaluate: Callable[..., Sequence[object]],
-    resources: list[Mapping[str, Any]],
+    column: str, evaluate: Callable[..., Sequence[object]], resources: list[Mapping[str, Any]]
 ) -> object:
     found: Sequence[object] | None = None
     with suppress(Exception):  # whose text may quote the resources

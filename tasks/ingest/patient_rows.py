@@ -116,10 +116,7 @@ def bounded_rows(rows: _KeyedRows, unit: PrivacyUnit) -> EncodedRows:
         patient, names = pd.factorize(rows.keys.astype(object))  # names already: `rows_by_shard`
         keep, weight = bound_contributions(patient, list(names), records, unit.max_rows)
     return EncodedRows(
-        codes=rows.codes[keep],
-        label=rows.label[keep],
-        weight=weight[keep],
-        fold=rows.fold[keep],
+        codes=rows.codes[keep], label=rows.label[keep], weight=weight[keep], fold=rows.fold[keep]
     )
 
 

@@ -109,11 +109,7 @@ def _read(
     fragments = reader.fragments(columns, N_FRAGMENTS, map=executor.map)
     if fragments is None:
         own = pieces.spread_fragment(
-            reader.chunks(columns),
-            rules,
-            number=0,
-            workspace=folder,
-            diagnostics=diagnostics,
+            reader.chunks(columns), rules, number=0, workspace=folder, diagnostics=diagnostics
         )
         return [own]
     read = partial(pieces.read_fragment, workspace=folder, rules=rules)

@@ -31,11 +31,7 @@ _FITTINGS, _LEAST, _TINY = 200, 1e-12, 1e-300
 
 
 def measured_tables(
-    domain: EncodingDomain,
-    released: Mapping[str, NDArray[Any]],
-    noisy: Noisy,
-    *,
-    by_label: Floats,
+    domain: EncodingDomain, released: Mapping[str, NDArray[Any]], noisy: Noisy, *, by_label: Floats
 ) -> Iterator[Table]:
     """Return the label, every column, every column by label, and every pair of columns.
 

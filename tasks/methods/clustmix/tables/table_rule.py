@@ -231,13 +231,7 @@ class PairChoice:
 
 
 def choose_pairs(
-    layout: Layout,
-    shares: Floats,
-    *,
-    most: int,
-    one_ways: float,
-    pair_mu: float,
-    patients: float,
+    layout: Layout, shares: Floats, *, most: int, one_ways: float, pair_mu: float, patients: float
 ) -> PairChoice:
     """Choose pairs whose tables can stand out of their noise, the strongest first.
 

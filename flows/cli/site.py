@@ -34,17 +34,16 @@ def init(
     encoding: Annotated[str, option("NAME", "encoding of a CSV file, such as latin-1")] = "utf-8",
     codebook: Annotated[
         Path | None,
-        option(
-            "FILE",
-            "description of the columns: a sheet (.csv, .xlsx; REDCap's, too), or a schema (.json, "
-            ".yaml) of Frictionless, JSON Schema or LinkML",
-        ),
+        option("FILE", "a sheet, also REDCap's, or a schema (Frictionless, JSON Schema, LinkML)"),
     ] = None,
     label: Annotated[str | None, option("COLUMN", "the column to predict")] = None,
     time: Annotated[str | None, option("COLUMN", "the time to the label, an event")] = None,
     patient: Annotated[str | None, option("COLUMN", "the column that names the patient")] = None,
     ignore: Annotated[
         list[str] | None, option("COLUMN", "a column to leave out; may be given several times")
+    ] = None,
+    events: Annotated[
+        list[str] | None, option("NAME=TABLE", "a table of events; may be given several times")
     ] = None,
     output: Annotated[
         Path | None,
@@ -70,7 +69,7 @@ def init(
         return
     if table is None:
         raise refusal("USAGE")
-    from flows.site.template import describe_table, site_template, source_of
+    from flows.site.template import describe_table, event_tables, site_template, source_of
     from storage.codebooks.codebook_files import read_codebook
 
     source = source_of(table, delimiter=delimiter, encoding=encoding)
@@ -82,6 +81,7 @@ def init(
         time=time,
         patient=patient,
         ignore=ignore or (),
+        events=event_tables(events or (), delimiter=delimiter, encoding=encoding),
     )
     _write_site(text, output)
 

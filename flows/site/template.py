@@ -4,9 +4,11 @@ It is a function of column names and types, and of a codebook. No value, bound, 
 the data enters it, since bounds and levels of records would be a release without a guarantee.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -23,6 +25,9 @@ from storage.sources.declared import CsvSource, ParquetSource
 
 refusal = refusals(__package__)
 
+Described = tuple[CsvSource | ParquetSource, Sequence[str], Mapping[str, str] | None]
+"""A table's source, column names, and kinds by the types of a Parquet file."""
+
 
 def site_template(
     header: Sequence[str],
@@ -34,49 +39,80 @@ def site_template(
     patient: str | None = None,
     ignore: Sequence[str] = (),
     time: str | None = None,
+    events: Mapping[str, Described] = MappingProxyType({}),
 ) -> str:
     """Return a site file with placeholders for the decisions of a person.
 
     Facts of the codebook are filled in. The rest is a marked guess or a placeholder, and
     `load_site` refuses the file until all are filled in. No record is read. InputError for a named
-    column that the header lacks.
+    column that the header lacks; columns of `events` may be ignored, too.
     """
     named = {"label": label, "time": time, "patient": patient}
+    every = [*header, *(name for _, own, _ in events.values() for name in own)]
     for option, name in (*named.items(), *(("ignore", n) for n in ignore)):
-        if name is not None and name not in header:
-            raise refusal("COLUMN_MISSING", option=option, hint=did_you_mean(name, header))
+        allowed = every if option == "ignore" else header
+        if name is not None and name not in allowed:
+            raise refusal("COLUMN_MISSING", option=option, hint=did_you_mean(name, allowed))
     codebook = codebook or {}
     described = _matched(header, codebook)
-    used = {variable.name for variable in described.values()}
+    used = {variable.name for variable in _matched(every, codebook).values()}
     if codebook and not described:
         raise refusal("CODEBOOK_OTHER_TABLE")
-    unused = {
-        name: shown(f"by the codebook: {variable.meaning or 'identifier, date or free text'}")
-        for name, variable in described.items()
-        if variable.kind == "ignore"
-    } | dict.fromkeys(ignore, "")
+    unused = _unused(described, ignore)
     features = [name for name in header if name not in {*named.values(), *unused}]
     rules = {one: derivation(one, described, {*features} - {one}) for one in features}
     texts = {one: described[one].derived for one in features if one in described and rules[one]}
+    derived = [(name, rules[name], shown(text)) for name, text in texts.items() if text]
+    roles = {*named.values(), *(name for name, _, _ in derived)}
     return _template().render(
         source=source,
-        columns=[
-            proposal(name, (kinds or {}).get(name), described.get(name))
-            for name in features
-            if not texts.get(name)
-        ],
-        derived=[(name, rules[name], shown(text)) for name, text in texts.items() if text],
+        **_declared(header, kinds, described, unused, roles=roles),
+        derived=derived,
         alike=[(name, rules[name]) for name in features if rules[name] and not texts.get(name)],
         label=label,
         time=time,
         time_unit=described[time].unit if time in described else None,
         label_lines=label_lines(described.get(label or "")),
         patient=patient,
-        ignore=[(n, unused[n]) for n in header if n in {*unused} - {*named.values()}],
         absent=shown(", ".join(n for n, v in codebook.items() if n not in used and not v.optional)),
         unread=shown(", ".join(next((one.unread for one in codebook.values()), ()))),
         fill_in=PLACEHOLDER,
+        events=[
+            {"name": name, "source": place, "key": patient if patient in own else None}
+            | _declared(own, types, known, _unused(known, ignore), roles={patient})
+            for name, (place, own, types) in events.items()
+            for known in [_matched(own, codebook)]
+        ],
     )
+
+
+def _declared(
+    header: Sequence[str],
+    kinds: Mapping[str, str] | None,
+    described: Mapping[str, Variable],
+    unused: Mapping[str, str],
+    *,
+    roles: Collection[str | None],
+) -> dict[str, Any]:
+    """Return the columns of a table that have no role, as declared and as left out."""
+    own = [name for name in header if name not in roles]
+    return {
+        "columns": [
+            proposal(name, (kinds or {}).get(name), described.get(name))
+            for name in own
+            if name not in unused
+        ],
+        "ignore": [(name, unused[name]) for name in own if name in unused],
+    }
+
+
+def _unused(described: Mapping[str, Variable], ignore: Sequence[str]) -> dict[str, str]:
+    """Return the columns that are left out, with the word of the codebook."""
+    return {
+        name: shown(f"by the codebook: {variable.meaning or 'identifier, date or free text'}")
+        for name, variable in described.items()
+        if variable.kind == "ignore"
+    } | dict.fromkeys(ignore, "")
 
 
 def _matched(header: Sequence[str], codebook: Mapping[str, Variable]) -> dict[str, Variable]:
@@ -111,6 +147,20 @@ def source_of(
         if error.errors()[0]["loc"] == ("encoding",):
             raise refusal("INVALID_ENCODING") from None
         raise refusal("INVALID_DELIMITER") from None
+
+
+def event_tables(
+    named: Sequence[str], *, delimiter: str = ",", encoding: str = "utf-8"
+) -> dict[str, Described]:
+    """Describe tables that are given as ``NAME=TABLE``; see `source_of` and `describe_table`."""
+    places = dict(one.partition("=")[::2] for one in named)
+    if len(places) < len(named) or not all(places.values()):
+        raise refusal("EVENTS_FORM")
+    return {
+        name: (source, *describe_table(source))
+        for name, place in places.items()
+        for source in [source_of(Path(place), delimiter=delimiter, encoding=encoding)]
+    }
 
 
 def describe_table(

@@ -74,10 +74,10 @@ def plan(
         draw_prospects(prospects, planning.patients, plot, tried)
     verdict = planning.verdict(prospects) + _by_trial(tried.get(job.parameters.epsilon))
     found = {"verdict": verdict, "patients": planning.patients, "prospects": prospects}
-    levels = planning.levels(prospects)
+    lost = {"levels": planning.levels(prospects), "pairs": planning.pairs}
     more = _if_any(derived=planning.derived, simulated=tried, tables=planning.tables)
     terminal.answer(
-        found | {"warning": job.caution, **more, **_if_any(levels=levels)},
+        found | {"warning": job.caution, **more, **_if_any(**lost)},
         job.title,
         {"Verdict": verdict},
         partial(_show, planning, prospects, tried, declared=job.parameters.epsilon),
@@ -90,7 +90,7 @@ def plan(
             "Releases": _RELEASES,
             "Errors": _ERRORS,
             "Lost": _LOST,
-            "Levels": levels,
+            **{name.capitalize(): text for name, text in lost.items()},
             "Dashes": None if prospects[0].code_error else _NO_COUNTS.format(job.method.kind),
             "Simulated": _simulated(tried),
         },

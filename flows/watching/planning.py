@@ -185,6 +185,15 @@ class Planning:
             return text
         return f"{text}: if all are as frequent, {in_short(list(label.level_names))}"
 
+    @property
+    def pairs(self) -> str | None:
+        """The pairs of columns without a table of their own at the declared epsilon."""
+        method, mu = self.method(self._job.parameters.epsilon, self.patients)
+        names = [column.name for column in self.schema.columns]
+        found = getattr(method, "pairs_without_a_table", lambda mu: ())(mu=mu)
+        listed = in_short([f"{names[one]} with {names[other]}" for one, other in found])
+        return f"not measured, if codes are equally frequent: {listed}" if listed else None
+
     def _counts(self, plan: MeasurementPlan) -> PlannedStatistic | None:
         """Return the planned counts of codes by label, or None of a method that makes none."""
         names = method_entry(self._job.method.kind).histograms

@@ -78,6 +78,15 @@ def hidden_levels(tables: bytes | None, schema: TableSchema) -> str:
     return in_short([f"{column} = {level}" for column, level in named])
 
 
+def unmeasured_pairs(tables: bytes | None) -> str:
+    """Return the pairs of columns that have no table of their own, in short."""
+    if tables is None:
+        return ""
+    pairs, implied = ["column", "by"], [("by", "!=", ""), ("known", "==", "implied")]
+    cells = pd.read_parquet(io.BytesIO(tables), filters=implied)[pairs].drop_duplicates()
+    return in_short([f"{one} with {other}" for one, other in cells.to_numpy()])
+
+
 def frame_of(
     tables: Iterable[Table], schema: TableSchema, *, noisy_patients: float
 ) -> pd.DataFrame:

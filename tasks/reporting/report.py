@@ -92,17 +92,18 @@ def render_data_card(
     *,
     title: str | None = None,
     crowded: str = "",
-    hidden: str = "",
+    lost: tuple[str, str] = ("", ""),
     events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the data card of a release, in Markdown; see `public_facts`.
 
-    Texts name crowded columns and the levels of the label that noise hides, if any. Sections follow
-    the pyramid of NIST SP 800-226 from its top, from parameters to what the collection of the data
-    exposes; then use, dictionary and verification.
+    Texts name crowded columns and, as `lost`, the levels of the label that noise hides and the
+    pairs of columns that were not measured, if any. Sections follow the pyramid of NIST SP 800-226
+    from its top, from parameters to what the collection of the data exposes; then use, dictionary
+    and verification.
     """
     facts = public_facts(manifest, schema, title)
-    return render(DATA_CARD_FILE, **facts, crowded=crowded, hidden=hidden, events=events)
+    return render(DATA_CARD_FILE, **facts, crowded=crowded, lost=lost, events=events)
 
 
 RISK_APPENDIX_FILE = "risk_appendix.md"

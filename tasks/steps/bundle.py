@@ -19,7 +19,7 @@ from tasks.reporting.catalogue import catalogue_files
 from tasks.reporting.claim import Claim
 from tasks.reporting.plots import crowded_columns
 from tasks.reporting.released_images import CONTACT_SHEET_FILE, contact_sheet
-from tasks.reporting.released_tables import TABLES_PARQUET_FILE, hidden_levels
+from tasks.reporting.released_tables import TABLES_PARQUET_FILE, hidden_levels, unmeasured_pairs
 from tasks.reporting.report import (
     DATA_CARD_FILE,
     REPORT_FILE,
@@ -62,7 +62,8 @@ def build_bundle(
     crowded = "" if conditions else crowded_columns(frame, schema)
     said: dict[str, Any] = {"title": title, "crowded": crowded, "events": events}
     shares = tables.get(TABLES_PARQUET_FILE)
-    card = render_data_card(manifest, schema, hidden=hidden_levels(shares, schema), **said)
+    lost = (hidden_levels(shares, schema), unmeasured_pairs(shares))
+    card = render_data_card(manifest, schema, lost=lost, **said)
     if schema.image is not None:
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, schema, note="; ".join(claim.markers))
     said |= {"tables": shares, "sheet": files.get(CONTACT_SHEET_FILE)}

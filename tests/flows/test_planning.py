@@ -89,6 +89,16 @@ def test_the_verdict_follows_from_the_table_below_it(path):
     assert other.verdict(other.prospects()) == "none: method dpgm counts no bins or levels"
 
 
+def test_pairs_that_the_budget_does_not_carry_are_named(path):
+    assert Planning(job(path)).pairs is None  # naive Bayes measures no pair
+    site = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(site | {"method": {"kind": "clustmix"}}))
+    assert Planning(replace(job(path), patients=3_000)).pairs is None
+    # Of six pairs three are always measured; ward has three levels, the others are cut into two.
+    lost = "not measured, if codes are equally frequent: age with ward, lactate with ward, ward"
+    assert Planning(replace(job(path), patients=10)).pairs == f"{lost} with smoker"
+
+
 def test_the_command_reads_no_table_and_draws(path, capsys):
     drawing = path.parent / "plan.svg"
     assert main(["plan", str(path), "--epsilon", "0.5", "--plot", str(drawing), "--json"]) == 0

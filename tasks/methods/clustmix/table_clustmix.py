@@ -205,6 +205,26 @@ class TableClustMix:
         found = density(layout, counts, drawn, drowned=drowned, effort=self.effort, rules=rules)
         return {**found, **measured}
 
+    def _choice(self, shares: Floats, *, patients: float, mu: float) -> rule.PairChoice:
+        declared, parts = self.domain.patients, self.domain.parts
+        split = rule.shares_of(self._layout, patients=declared, mu=mu, parts=parts)
+        return rule.choose_pairs(
+            self._layout,
+            shares,
+            most=rule.most_codes(self._layout, patients=declared, mu=mu, parts=parts),
+            one_ways=split.one_ways,
+            pair_mu=rule.mu_of_pool(mu * split.pair_tables**0.5, parts),
+            patients=patients,
+        )
+
+    def pairs_without_a_table(self, *, mu: float) -> list[tuple[int, int]]:
+        """Pairs of declared columns that would not be measured if codes were equally frequent."""
+        layout = self._layout
+        even = np.concatenate([np.full(k, 1.0 / k) for k in layout.n_codes])
+        patients = rule.declared_patients(self.domain.patients)
+        used = self._choice(even, patients=patients, mu=mu).used
+        return [*zip(*np.nonzero(np.triu(~used, 1)[:, : layout.n_declared]), strict=True)]
+
     def _pairs(
         self, curator: Curator, counts: estimates.Counts
     ) -> tuple[list[estimates.DrawnPairs], Released]:
@@ -212,15 +232,8 @@ class TableClustMix:
         layout = self._layout
         if layout.n_columns == 1 or self.given is not None:
             return [], {"code_groups": np.arange(layout.width)}
-        planned, parts, mu = curator.plan[PAIR_TABLES], self.domain.parts, curator.plan.mu
-        choice = rule.choose_pairs(
-            layout,
-            counts.shares,
-            most=rule.most_codes(layout, patients=self.domain.patients, mu=mu, parts=parts),
-            one_ways=self._split(curator).one_ways,
-            pair_mu=rule.mu_of_pool(planned.mu, parts),
-            patients=counts.patients,
-        )
+        planned = curator.plan[PAIR_TABLES]
+        choice = self._choice(counts.shares, patients=counts.patients, mu=curator.plan.mu)
         noisy = curator.release(
             PAIR_TABLES,
             draws.pair_tables,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from storage.schema.columns import NumericColumn
 from tasks.reporting.plots import MAX_TICKS, TAIL, _Bar, _plot, column_plots, released_plots
-from tasks.reporting.released_tables import hidden_levels
+from tasks.reporting.released_tables import hidden_levels, unmeasured_pairs
 from tasks.reporting.report import render_data_card, render_report
 
 
@@ -35,19 +35,26 @@ def test_shares_are_those_of_the_rows(schema, rows):
     )
 
 
-def test_the_card_names_levels_of_the_label_that_noise_hides(schema, make_manifest):
+def test_the_card_names_levels_and_pairs_that_the_budget_does_not_carry(schema, make_manifest):
     cells = [("readmitted", "no", "", 0.99, 0.9, 1.0), ("readmitted", "yes", "", 0.01, 0.0, 0.06)]
-    hidden = hidden_levels(table_of([*cells, ("age", "code 1", "", 0.0, 0.0, 0.1)]), schema)
-    assert hidden == "readmitted = yes"
-    said = "Noise hides these levels of the label"
-    assert f"{said}, so that the rows" in render_data_card(make_manifest(), schema, hidden=hidden)
-    assert said not in render_data_card(make_manifest(), schema)
+    tables = table_of([*cells, ("age", "code 1", "", 0.0, 0.0, 0.1)])
+    assert hidden_levels(tables, schema) == "readmitted = yes"
+    assert unmeasured_pairs(tables) == ""
+    pairs = [("age", level, other, 0.25, np.nan, np.nan) for level in "12" for other in "ab"]
+    assert unmeasured_pairs(table_of(pairs)) == "age with readmitted"
+    card = render_data_card(make_manifest(), schema, lost=("readmitted = yes", "age with ward"))
+    assert "Noise hides these levels of the label, so that the rows" in card
+    assert "others: age with ward." in card
+    plain = render_data_card(make_manifest(), schema)
+    assert "Noise hides" not in plain
+    assert "carries no table" not in plain
 
 
 def table_of(cells):
     names = ["column", "level", "by_level", "share", "low", "high"]
     frame = pd.DataFrame(cells, columns=names)
     frame["by"] = np.where(frame["by_level"] == "", "", "readmitted")
+    frame["known"] = np.where(frame["low"].isna(), "implied", "measured")
     frame["noise_patients"] = np.where(frame["by_level"] == "", 10.0, 20.0)
     file = io.BytesIO()
     frame.to_parquet(file, index=False)

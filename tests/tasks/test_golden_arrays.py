@@ -67,7 +67,7 @@ VERSIONS = {"naive_bayes": 1, "clustmix": 2, "dp_cda": 1, "dp_kmeans": 1, "dpgm"
 GOLDEN = {
     "naive_bayes": "ab57f4db5f65263168c984d58e88ad77e6efe3173cf05962dea09d7e9985ace3",
     "clustmix on tables": "e551a088713838562312c7358bc138f930252f7ad001b5a3d3a57589146013a6",
-    "clustmix on images": "ab16cfc624b6e4fda3b435f280715288337f350872bd84d5ddc5d2c892764cf5",
+    "clustmix on images": "029ac69f22c39d723afc0af1038dc631dbeeca27f1513cebce1a230c37c96808",
     "dp_cda of groups": "b4a7cb7cecf9b23ec99fa41d81afa7e65792ec6ed94d1ec4b608af4b9ec6ffc0",
     "dp_kmeans": "4ae4ec3072c6995db5bb738c3f6c8a28d0c534bfdaf54c6214dd23673ffa8cba",
     "dpgm of rbm": "089378fd6c373c7ce53a68683e1b83586a8d5e2e21f012b6fffbc62fdfc80fb7",

@@ -11,7 +11,7 @@ Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorith
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -137,18 +137,24 @@ class ImageClustMix:
             factors=released["cell_factors"],
         )
         vectors, label = density.sample(n, rng, temperatures=released["temperatures"])
-        layout = self._layout
+        # Measurements of earlier versions had 14.
+        layout = replace(self._layout, frequencies=int(released.get("frequencies", 14)))
         shape = (layout.channels, layout.height, layout.width)
         return basis_of(layout).to_images(vectors, shape=shape), label
 
     def _partition(self, curator: Curator, released: Released) -> Released:
         """Say how images are sampled later; public."""
         settings = self._rule(curator.plan.mu)
-        return {"temperatures": np.array(settings.temperatures), "warps": np.array(settings.warps)}
+        return {
+            "temperatures": np.array(settings.temperatures),
+            "warps": np.array(settings.warps),
+            "frequencies": np.array(settings.frequencies),
+        }
 
     def _density(self, curator: Curator, released: Released) -> Released:
         """Draw sums, moments and cells of the labels; fit the mixture."""
-        layout, rng = self._layout, np.random.default_rng(PUBLIC_SEED)
+        settings, rng = self._rule(curator.plan.mu), np.random.default_rng(PUBLIC_SEED)
+        layout = replace(self._layout, frequencies=settings.frequencies)
         classes = Classes.of(curator.release(draws.CLASS_SUMS, draws.class_sums, layout=layout))
         noisy = curator.release(
             draws.CLASS_MOMENTS, draws.class_moments, layout=layout, means=classes.means
@@ -156,9 +162,7 @@ class ImageClustMix:
         stddev = curator.plan[draws.CLASS_MOMENTS].unit_noise_stddev
         with threadpool_limits(1, user_api="blas"):
             covariances, leading = density.spread_of(noisy, classes, stddev=stddev)
-            cells = density.first_cells(
-                classes, covariances, self._rule(curator.plan.mu).n_cells, rng
-            )
+            cells = density.first_cells(classes, covariances, settings.n_cells, rng)
         for index in range(rule.CELL_ROUNDS):
             name = draws.cell_round(index)
             if index:

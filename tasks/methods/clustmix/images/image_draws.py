@@ -55,7 +55,7 @@ def plan_of(layout: ImageLayout, rule: ImageRule, *, mu: float) -> MeasurementPl
     -------
     Reads no data. The sensitivities are those proved beside the sums.
     """
-    n, d = layout.n_labels, len(basis_of(layout))
+    n, d = layout.n_labels, len(basis_of(replace(layout, frequencies=rule.frequencies)))
     root_two = float(np.sqrt(2.0))
     requests = [
         SumRequest(CLASS_SUMS, (n, 1 + d), share=rule.class_sums, bound=root_two),

@@ -23,13 +23,17 @@ _LUMA = np.array([77.0, 150.0, 29.0])
 
 @dataclass(frozen=True, slots=True)
 class ImageLayout:
-    """Public shape: pixels from the top left, in red, green and blue, with even gray levels."""
+    """Public shape: pixels from the top left, in red, green and blue, with even gray levels.
+
+    The density has coefficients whose `frequencies` along both sides are together at most so many.
+    """
 
     height: int
     width: int
     channels: int
     levels: int
     n_labels: int
+    frequencies: int = 14
 
     @classmethod
     def of(cls, domain: EncodingDomain) -> Self:
@@ -84,8 +88,8 @@ def values(images: AnyFloats) -> AnyFloats:
     return np.asarray(np.minimum(bright + np.maximum(np.maximum(red, blue), green), BRIGHTEST))
 
 
-_LINES, _DIAGONAL, _COLOUR_DIAGONAL = 12, 14, 6
-"""Frequencies along a side, and the largest sum of both of a coefficient."""
+_OF_COLOUR = 6
+"""Frequencies of a difference of colour."""
 
 _UNITS = 2.0**20
 """Grid points of a basis vector of norm one: sums of pixels times them are exact in float64."""
@@ -128,12 +132,13 @@ class Basis:
 @lru_cache(maxsize=4)
 def basis_of(layout: ImageLayout) -> Basis:
     """Return the basis of a layout."""
+    lines = -(-4 * layout.frequencies // 5)
     down, across = (
-        idct(np.eye(k)[:_LINES], axis=1, norm="ortho") for k in (layout.height, layout.width)
+        idct(np.eye(k)[:lines], axis=1, norm="ortho") for k in (layout.height, layout.width)
     )
     images, owner = [], []
     for channel in range(layout.channels):
-        most = _COLOUR_DIAGONAL if channel else _DIAGONAL
+        most = _OF_COLOUR if channel else layout.frequencies
         for i in range(len(down)):
             for j in range(len(across)):
                 if i + j <= most:

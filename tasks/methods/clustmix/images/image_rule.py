@@ -24,8 +24,8 @@ class ImageRule:
 
     Shares of ``mu**2``, that of the cells for each round; the teacher, of so many `rounds`, has the
     rest. Residuals are cut off at a norm, `step` is along their mean, `flat` of the whitened
-    `directions` become alike. `temperatures` and `warps` are ranges of the spread of images around
-    their cells, and of the strength of their warps.
+    `directions` become alike. The density has so many `frequencies`. `temperatures` and `warps` are
+    ranges of the spread of images around their cells, and of the strength of their warps.
     """
 
     class_sums: float
@@ -39,6 +39,7 @@ class ImageRule:
     step: float
     directions: int
     flat: int
+    frequencies: int
     warps: tuple[float, float]
     temperatures: tuple[float, float]
 
@@ -61,7 +62,7 @@ def rule_of(
     directions = round(at(300, 600, 1000))
     return ImageRule(
         class_sums=at(0.05, 0.04, 0.04),
-        class_moments=at(0.15, 0.12, 0.12),
+        class_moments=at(0.15, 0.12, 0.4),
         cells=at(0.06, 0.07, 0.07),
         norms=0.01,
         intensity=0.01,
@@ -71,6 +72,7 @@ def rule_of(
         step=at(360, 1200, 3600),
         directions=directions,
         flat=directions // 6,
+        frequencies=round(at(14, 14, 26)),
         warps=(0.0, 2.0 * variation),
         temperatures=(at(0.4, 0.4, 0.7), at(1.0, 1.0, 1.2)),
     )

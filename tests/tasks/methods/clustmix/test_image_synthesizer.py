@@ -11,7 +11,7 @@ from tasks.methods.clustmix.clustmix import clustmix
 from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
 from tasks.methods.clustmix.images import image_rule as rule
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
-from tasks.methods.clustmix.images.image_layout import ImageLayout
+from tasks.methods.clustmix.images.image_layout import ImageLayout, basis_of
 from tasks.methods.clustmix.images.tone import warped
 from tasks.methods.clustmix.table_clustmix import TableClustMix
 
@@ -44,6 +44,7 @@ def rows_of(domain, n, seed):
 
 DOMAIN, MU = domain_of(), 3.0
 METHOD = ImageClustMix(DOMAIN, points=400)
+LARGE = ImageLayout(height=28, width=28, channels=1, levels=256, n_labels=10)
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,19 @@ def test_the_rule_gives_all_of_the_budget_and_reads_no_row():
             assert shares == pytest.approx(1.0)
             assert found.residuals > 0.0
             assert found.directions <= rule.INDUCING_POINTS
+
+
+def test_the_density_is_finer_where_budget_is_much(rows):
+    found = [
+        rule.rule_of(LARGE, patients=60_000, mu=mu).frequencies for mu in (0.06, 0.26, 1.0, 2.0)
+    ]
+    assert found == [14, 14, 22, 26]
+    coefficients = [len(basis_of(replace(LARGE, frequencies=most))) for most in (14, 26)]
+    assert coefficients == [108, 336]
+    method = ImageClustMix(domain_of(patients=10**6), points=300)
+    released = measured(method, [rows], mu=MU)
+    assert released["cell_centres"].shape[2] == 144
+    valid_records(method, method.domain, released, 30)
 
 
 def test_no_variation_leaves_images_as_they_are():

@@ -11,10 +11,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 from privacy.charges import RHO_STEP
-from privacy.errors import ConfigurationError, require
+from privacy.errors import refusals, require
 from privacy.events import MIN_DISCRETE_NOISE_STDDEV, Gaussian
 from privacy.gaussian import SMOOTHING_STDDEV, event_mu_squared, gaussian_delta, gaussian_epsilon
 from privacy.parameters import Adjacency, PrivacyParameters
+
+refusal = refusals(__package__)
 
 
 @lru_cache(maxsize=256)
@@ -34,11 +36,7 @@ def gdp_rho(*, epsilon: float, delta: float) -> Decimal:
     # Exact rational arithmetic: no rounding of the square can end above the bound.
     steps = math.floor(Fraction(low) ** 2 / 2 / Fraction(RHO_STEP))
     if steps < 1:
-        raise ConfigurationError(
-            "EPSILON_INVALID",
-            f"expected epsilon and delta that allow a rho of at least {RHO_STEP}, found "
-            f"epsilon {epsilon!r} with delta {delta!r}; choose a larger epsilon",
-        )
+        raise refusal("EPSILON_INVALID small", least=RHO_STEP, epsilon=epsilon, delta=delta)
     return steps * RHO_STEP
 
 

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from decimal import ROUND_CEILING, Decimal
 
-from privacy.errors import ConfigurationError
+from privacy.errors import ConfigurationError, refusals
 from privacy.parameters import Adjacency, PrivacyParameters, PrivacyUnit
+
+refusal = refusals(__package__)
 
 RHO_DECIMALS = 12
 RHO_STEP = Decimal(1).scaleb(-RHO_DECIMALS)
@@ -52,11 +54,8 @@ class Caps:
             self.window_days is None
             or (type(self.window_days) is int and 1 <= self.window_days <= MAX_WINDOW_DAYS)
         ):
-            raise ConfigurationError(
-                "WINDOW_INVALID",
-                f"expected a window cap together with its length of 1 to {MAX_WINDOW_DAYS} whole "
-                f"days, found {self.window_rho} in {self.window_days!r} days; give both or neither",
-            )
+            facts = {"most": MAX_WINDOW_DAYS, "rho": self.window_rho, "days": self.window_days}
+            raise refusal("WINDOW_INVALID", **facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +93,7 @@ class Partition:
             and self.at_most == 1
         )
         if not by_hash and not by_entry:
-            raise ConfigurationError(
-                "PARTITION_INVALID",
-                f"expected 2 to {MAX_PARTS} parts and a part that counts from 0, or a period, "
-                f"found part {self.part!r} of {self.parts!r}",
-            )
+            raise refusal("PARTITION_INVALID", most=MAX_PARTS, part=self.part, parts=self.parts)
 
     def __str__(self) -> str:
         if self.period is not None:
@@ -176,17 +171,10 @@ class Charge(ChargeColumns):
         if self.requester is not None:
             check_key_ids((self.requester,))
         if self.needs_approval and self.requester is None:
-            raise ConfigurationError(
-                "REQUESTER_MISSING",
-                "expected the key of the requester where an approval is needed, found none; "
-                "without it nobody could check that another person approves",
-            )
+            raise refusal("REQUESTER_MISSING")
         if self.partition is not None and self.adjacency is not Adjacency.ADD_REMOVE:
-            raise ConfigurationError(
-                "PARTITION_ADJACENCY",
-                f"expected add_remove for {self.partition}, found {self.adjacency.value}; "
-                "exchanging two patients can change two parts, whose charges then add up",
-            )
+            found = self.adjacency.value
+            raise refusal("PARTITION_ADJACENCY", partition=self.partition, found=found)
 
 
 def charged_rho(rho: float) -> Decimal:
@@ -221,23 +209,16 @@ def _invalid_rho(rho: object) -> ConfigurationError:
 def check_text(name: str, text: str) -> None:
     """Refuse a text that is not one line of 1 to 200 printable characters; names the field."""
     if not (isinstance(text, str) and 0 < len(text) <= 200 and text.isprintable()):
-        raise ConfigurationError(
-            "LEDGER_TEXT_INVALID",
-            f"expected {name} as one line of 1 to 200 printable characters, found {text!r}",
-        )
+        raise refusal("LEDGER_TEXT_INVALID", name=name, found=text)
 
 
 def check_digest(digest: str) -> None:
     """Refuse what is not a SHA-256 digest in hexadecimal (ConfigurationError)."""
     if not _DIGEST.fullmatch(digest):
-        raise ConfigurationError(
-            "DIGEST_INVALID", "expected a SHA-256 digest of 64 lower-case hexadecimal digits"
-        )
+        raise refusal("DIGEST_INVALID")
 
 
 def check_key_ids(key_ids: Iterable[str]) -> None:
     """Refuse what is not the id of a key, 16 lower-case hexadecimal digits (ConfigurationError)."""
     if not all(isinstance(key_id, str) and _KEY_ID.fullmatch(key_id) for key_id in key_ids):
-        raise ConfigurationError(
-            "KEY_ID_INVALID", "expected the id of a key, 16 lower-case hexadecimal digits"
-        )
+        raise refusal("KEY_ID_INVALID")

@@ -32,9 +32,11 @@ from typing import Self
 
 from scipy.special import erfcx, ndtr
 
-from privacy.errors import ConfigurationError, require
+from privacy.errors import refusals, require
 from privacy.events import Event, Gaussian, counted_draws
 from privacy.parameters import Adjacency
+
+refusal = refusals(__package__)
 
 SMOOTHING_STDDEV = 4.0
 """Width, in grid units, of the post-processing step in the proof for discrete noise."""
@@ -168,11 +170,8 @@ def adjacency_factor(draw: Gaussian, *, asked: Adjacency) -> float:
         return 1.0
     if asked is Adjacency.REPLACE_ONE:
         return 4.0
-    raise ConfigurationError(
-        "ADJACENCY_MISMATCH",
-        f"expected the sensitivity of {draw.statistic!r} to be proven for {asked.value}, "
-        f"found {draw.adjacency.value}",
-    )
+    found = {"statistic": draw.statistic, "asked": asked.value, "found": draw.adjacency.value}
+    raise refusal("ADJACENCY_MISMATCH", **found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from privacy.arrays import Integers
-from privacy.errors import ConfigurationError, require
+from privacy.errors import refusals, require
 from privacy.events import Gaussian
 from privacy.parameters import Adjacency
 from privacy.randomness import NoiseSource
+
+refusal = refusals(__package__)
 
 SUM_GRID_BITS = 24
 """A weighted sum has ``2**SUM_GRID_BITS`` grid points per unit."""
@@ -89,11 +91,7 @@ def discrete_gaussian_mechanism(
     `Gaussian`; ``mu = S / sqrt(sigma**2 - 16)``, proof in `privacy.gaussian`.
     """
     if not isinstance(exact, np.ndarray) or exact.dtype != np.int64 or exact.size == 0:
-        raise ConfigurationError(
-            "STATISTIC_INVALID",
-            f"expected the exact statistic {statistic!r} to be an int64 array that is not empty; "
-            "put it on an integer grid first",
-        )
+        raise refusal("STATISTIC_INVALID type", statistic=statistic)
     event = Gaussian(
         statistic=statistic,
         l2_sensitivity=l2_sensitivity,
@@ -103,11 +101,7 @@ def discrete_gaussian_mechanism(
     )
     # Two comparisons, because the magnitude of the smallest int64 is not an int64.
     if exact.max() > MAX_EXACT_VALUE or exact.min() < -MAX_EXACT_VALUE:
-        raise ConfigurationError(
-            "STATISTIC_INVALID",
-            f"expected the exact statistic {statistic!r} to stay below 2**61 in magnitude; "
-            "use a coarser grid",
-        )
+        raise refusal("STATISTIC_INVALID size", statistic=statistic)
     values = exact + noise_source.discrete_gaussian(exact.shape, noise_stddev=noise_stddev)
     values.setflags(write=False)
     return NoisyStatistic(values=values, event=event)

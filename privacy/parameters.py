@@ -6,7 +6,9 @@ import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 
-from privacy.errors import ConfigurationError
+from privacy.errors import refusals
+
+refusal = refusals(__package__)
 
 MAX_DELTA = 1e-3
 """Upper limit of delta: a mechanism may publish a random patient with probability delta."""
@@ -37,18 +39,9 @@ class PrivacyParameters:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
-            raise ConfigurationError(
-                "EPSILON_INVALID",
-                f"expected epsilon to be a finite number above 0, found {self.epsilon!r}; "
-                "1.0 is a usual choice",
-            )
+            raise refusal("EPSILON_INVALID", found=self.epsilon)
         if not 0 < self.delta < MAX_DELTA:
-            raise ConfigurationError(
-                "DELTA_INVALID",
-                f"expected delta above 0 and below {MAX_DELTA}, found {self.delta!r}; choose a "
-                "public constant much smaller than one over the number of patients, "
-                "for example 1e-6",
-            )
+            raise refusal("DELTA_INVALID", most=MAX_DELTA, found=self.delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +61,9 @@ class PrivacyUnit:
 
     def __post_init__(self) -> None:
         if self.column is not None and not self.column.strip():
-            raise ConfigurationError(
-                "PRIVACY_UNIT_INVALID",
-                "expected the name of the column that identifies a patient, found an empty name; "
-                "leave it out if every patient has one row",
-            )
+            raise refusal("PRIVACY_UNIT_INVALID column")
         if self.max_rows < 1 or (self.column is None and self.max_rows != 1):
-            raise ConfigurationError(
-                "PRIVACY_UNIT_INVALID",
-                "expected max_rows of at least 1, and 1 without a patient column, found "
-                f"{self.max_rows!r}; name the column that identifies a patient",
-            )
+            raise refusal("PRIVACY_UNIT_INVALID rows", found=self.max_rows)
 
     def spelled(self, key: str) -> str | None:
         """Return a key in its one spelling, from that key alone; None if it is no key."""

@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.suites.events --dataset D --method M --epsilon E --draw N`` prints one row.
 Laboratory values of the fatty liver cohort (`nafld`), and its diagnoses (`nafld-diagnoses`): steps
-of the method were chosen on split 0 of both. Nothing was chosen on routine tests of intensive care
-(`physionet2012-labs`) and on stays of diabetic inpatients (`diabetes130-stays`). ``events.yaml``
-declares all of them. Everything runs in this process with the noise of the operating system.
+of the method were chosen on split 0 of both, and how a history ends on split 0 of routine tests of
+intensive care (`physionet2012-labs`). Nothing was chosen on stays of diabetic inpatients
+(`diabetes130-stays`). ``events.yaml`` declares all of them. Everything runs in this process with
+the noise of the operating system.
 """
 
 from __future__ import annotations

@@ -64,8 +64,9 @@ class EventDomain:
     From these follow `starts`, the first joint code of each kind, with their number C at the end;
     `kind_of` each joint code, T for the code after all, which stands for no event; `places` (C,) of
     values among those of their kinds, NaN if unknown, and the same `on_grid` of the largest kind,
-    the code after if unknown; the `fewest` and `most_of` events of each bin of numbers: none, then
-    bins in equal ratios; and `level_of` each kind (T,), as many kinds share the last level.
+    the code after if unknown; the gaps that are of a `later` day; the `fewest` and `most_of` events
+    of each bin of numbers: none, then bins in equal ratios; and `level_of` each kind (T,), as many
+    kinds share the last level.
     """
 
     n_values: tuple[int, ...]
@@ -91,6 +92,7 @@ class EventDomain:
         known = (value < bins) & (sizes > 1)
         self.places: Floats = np.where(known, value / np.maximum(bins - 1, 1), np.nan)
         self.on_grid = np.nan_to_num(np.rint(self.places * last), nan=last + 1).astype(np.int64)
+        self.later = np.append(self.gaps[1:], np.inf) > 1.0
         low = np.unique(np.rint(np.geomspace(1, self.most, _COUNT_BINS))).astype(np.int64)
         self.fewest, self.most_of = np.append(0, low), np.array([0, *(low[1:] - 1), self.most])
         self.level_of = np.minimum(np.arange(len(self.n_values)), _MOST_LEVELS - 1)
@@ -119,11 +121,12 @@ class EventDomain:
         return LEVELS * several if max(self.n_values) > 1 else 1
 
     def level_codes(self, level: Integers, number: Integers) -> Integers:
-        """Return codes of levels in a record, by numbers of events if these are of one kind.
+        """Return codes of levels in a record, by bins of numbers of events if of one kind.
 
         The level of a patient with one event is its value, that of one with many is not.
         """
-        few = np.searchsorted(_FEW, number, side="right") * (len(self.n_values) == 1)
+        least = self.fewest[np.searchsorted(self.fewest, number, side="right") - 1]
+        few = np.searchsorted(_FEW, least, side="right") * (len(self.n_values) == 1)
         return (level + LEVELS * few) % self.n_levels
 
 

@@ -32,6 +32,7 @@ _PAIRS = {
     "level_alone": ("event_0", "last"),
     "last": ("event_0",),
     "gap": ("number", "final", "kind_before"),
+    "final": ("number", "kind", "last_place"),
 }
 """Pairs that are measured beside those of the columns of an event; see `EventTable.choice`."""
 

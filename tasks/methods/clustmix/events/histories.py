@@ -93,12 +93,17 @@ def _wanted(table: EventTable, targets: Targets, mixture: Mixture) -> dict[tuple
         found[name,] = targets.shares[table.layout.block(table.at[name])]
     # With kinds, a value follows the last one of its kind and the level, not the event before.
     followed = names[int(len(table.events.n_values) > 1) :]
-    pairs = [("kind_before", "kind"), ("last_place", "kind")]
+    pairs = [("kind_before", "kind"), ("last_place", "kind"), ("number", "final")]
     pairs += [(name.replace("event", "before"), name) for name in followed]
     components = mixture.components @ targets.pairs[0].joins.T
     for pair in pairs:
         one, other = (components[:, table.measured.block(table.at[name])] for name in pair)
         found[pair] = one.T @ (mixture.weights[:, None] * other)
+    # Kinds that stand before the last one wait for another day, and of gaps more is known.
+    kinds, later = found["kind_before", "kind"], found["gap",][:-1][table.events.later].sum()
+    back = np.arange(kinds.shape[1]) < np.arange(len(kinds))[:, None]
+    back[-1] = False
+    kinds[back] *= min(1.0, later / max(float(kinds[back].sum()), _LEAST))
     return found
 
 
@@ -160,10 +165,8 @@ class _Steps:
         domain, self.table, self.model = table.events, table, model
         self.bounds, self.rng = bounds, rng
         low, high = domain.fewest[codes[:, table.start]], domain.most_of[codes[:, table.start]]
-        # Uniform in the logarithm, for many events are rare.
-        start = np.maximum(low, 1)
-        number = start * ((high + 1) / start) ** rng.random(len(low))
-        self.number = np.where((low > 0) & (bounds[:, 0] <= bounds[:, 1]), number, 0).astype(int)
+        # At most so many, until a history ends by the model.
+        self.least, self.number = low, np.where(bounds[:, 0] <= bounds[:, 1], high, 0)
         shape = (len(codes), int(self.number.max(initial=0)))
         self.moment = np.zeros(shape)
         self.codes = np.zeros((*shape, len(table.event)), dtype=np.int64)
@@ -176,7 +179,7 @@ class _Steps:
         self.due = self.present.copy()
         # As in the records, a kind without values has the middle.
         level = np.where(self.present & (none > 1), levels, LEVELS // 2)
-        self.level = domain.level_codes(level[:, domain.level_of], self.number[:, None])
+        self.level = domain.level_codes(level[:, domain.level_of], low[:, None])
         # Shares of codes by component (K, k), and by code (k, K); those of kinds (K, T).
         every = np.maximum(model["components"], _LEAST).astype(np.float32)
         shares = np.split(every, table.layout.offsets[1:-1], axis=1)
@@ -187,8 +190,14 @@ class _Steps:
         joint = shares[table.event[0]]
         self.kinds = np.add.reduceat(joint, domain.starts[:-1], axis=1)
         self.inside = joint / self.kinds[:, domain.kind_of[:-1]]
+        # Whether an event is the last one is not known between the fewest and the most.
+        ends = self.by_code[table.at["final"]]
+        self.ends = np.log(np.vstack([ends, ends.sum(axis=0)]))
+        gaps = shares[table.at["gap"]][:, :-1]
+        self.waits = gaps @ domain.later / gaps.sum(axis=1)
         logs = np.tile(np.log(np.maximum(model["weights"], _LEAST)), (len(codes), 1))
-        for column, own in enumerate(table.known(codes).T):
+        self.known = table.known(codes)
+        for column, own in enumerate(self.known.T):
             logs += np.log(self.by_code[column])[own]
         self.logs = logs.astype(np.float32)
 
@@ -197,16 +206,22 @@ class _Steps:
         table, at, kinds = self.table, self.table.at, self.table.events.kind_of
         none = [table.layout.n_codes[column] for column in table.event]
         before = self.codes[who, t - 1] if t > 0 else np.tile(none, (len(who), 1))
-        logs = self.logs[who] + np.log(self.by_code[at["final"]])[(self.number[who] == t + 1) * 1]
+        early, ended = self.least[who] > t + 1, self.number[who] == t + 1
+        logs = self.logs[who] + self.ends[np.where(ended, 1, np.where(early, 0, 2))]
         for place, codes in enumerate(before.T, start=at["before_0"]):
             logs += np.log(self.by_code[place])[codes]
         weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        kind = self._code(weights @ self.kinds * self._turns(t, who, kinds[before[:, 0]]))
+        # Events of one day stand in the order of kinds: one that is before waits for another day.
+        back = (np.arange(self.kinds.shape[1]) < kinds[before[:, :1]]) & (t > 0)
+        ways = np.where(back, (weights * self.waits) @ self.kinds, weights @ self.kinds)
+        kind = self._code(ways * self._turns(t, who, kinds[before[:, 0]]))
         weights *= self.kinds.T[kind]
+        back = back[np.arange(len(who)), kind, None]
         gap = np.full(len(who), len(table.events.gaps))
         if t > 0:
             left = self.bounds[who, 1] - self.moment[who, t - 1]
             soon = np.asarray(table.events.gaps) <= left[:, None]
+            soon = soon * np.where(back & ~table.events.later, _LEAST, 1.0)
             gap = self._code(weights @ self.shares[at["gap"]][:, :-1] * soon)
         weights *= self.by_code[at["gap"]][gap]
         weights *= self.by_code[at["last"]][self.last[who, kind]]
@@ -218,9 +233,12 @@ class _Steps:
                 shares *= self.model[f"before_{j} event_{j}"][before[:, j]]
             self.codes[who, t, j] = code = self._code(shares)
             weights *= own.T[code]
-        self.moment[who, t] = self._moment(gap, t, who)
+        self.moment[who, t] = self._moment(gap, t, who, back[:, 0] * 1)
         self.last[who, kind] = table.events.on_grid[self.codes[who, t, 0]]
         self.due[who, table.events.level_of[kind]] = False
+        ends = weights @ self.shares[at["final"]] * self.model["number final"][self.known[who, -1]]
+        ended = (self._code(ends) > 0) & ~early & ~self.due[who].any(axis=1)
+        self.number[who[ended]] = t + 1
 
     def _turns(self, t: int, who: Indices, before: Integers) -> Floats:
         """Return factors of kinds (n, T), among them what a patient has and what is due.
@@ -235,7 +253,7 @@ class _Steps:
         turns = turns * self.model["kind_before kind"][before]
         return np.asarray(turns * allowed[:, domain.level_of])
 
-    def _moment(self, gap: Integers, t: int, who: Indices) -> Floats:
+    def _moment(self, gap: Integers, t: int, who: Indices, back: Integers) -> Floats:
         """Draw whole days, uniform inside the bins of the gaps, or of first events, and bounds.
 
         A first event is in a bin that begins before the last day, if there is one.
@@ -243,7 +261,7 @@ class _Steps:
         domain, (lower, latest) = self.table.events, self.bounds[who].T
         edges = np.asarray([*domain.gaps, 2.0 * domain.gaps[-1] + 1.0] if t > 0 else domain.offsets)
         bins, since = (gap, self.moment[who, t - 1]) if t > 0 else (self.first[who], 0.0)
-        low = np.maximum(since + edges[bins], lower)
+        low = np.maximum(since + edges[bins], since + back if t > 0 else lower)
         days = np.maximum(np.minimum(since + edges[bins + 1], latest + 1.0) - low, 1.0)
         return np.asarray(np.minimum(low + np.floor(self.rng.random(len(who)) * days), latest))
 

@@ -290,6 +290,43 @@ def test_a_kind_that_never_comes_again_and_a_column_that_repeats_do_so_when_draw
             assert (column == np.roll(column, 1))[later].mean() > 0.9
 
 
+def test_a_battery_of_tests_is_drawn_in_its_order_and_ends_where_it_ends():
+    # Ten events of each patient, in a bin of 8 to 13: five kinds in their order, on two days.
+    n, kinds = 2_000, 5
+    domain = EventDomain(n_values=(1,) * kinds, gaps=(0, 1, 8), offsets=(0, 50, 100), most=40)
+    patient, t = np.repeat(np.arange(n), 2 * kinds), np.tile(np.arange(2 * kinds), n)
+    events = Events(patient, 4.0 * (t // kinds), (t % kinds)[:, None])
+    codes, hidden = patient_codes(n), hidden_codes(domain, events, n_patients=n)
+    table = EventTable(events=domain, patients=PATIENTS, start=2, mu=MU)
+    rows = table.records(events, codes)
+    curator = Curator(plan=table.plan, shards=[rows], noise_source=NoNoise())
+    synthetic = np.concatenate([codes, hidden], axis=1)
+    model = fitted(table, table.measure(curator), synthetic, n_patients=n)
+    drawn = draw_histories(table, model, synthetic, rng=np.random.default_rng(0))
+    number = np.bincount(drawn.patient, minlength=n)
+    assert number.min() >= 8
+    assert number.max() <= 13
+    assert (number == 2 * kinds).mean() > 0.6
+    ordered = first_events(domain, drawn, np.zeros(len(drawn.patient), dtype=np.uint64))
+    np.testing.assert_array_equal(ordered.codes, drawn.codes)
+
+
+def test_a_kind_before_that_of_the_same_bin_of_gaps_waits_for_another_day(table):
+    domain, n = table.events, 300
+    codes, rng = patient_codes(n), np.random.default_rng(0)
+    events = first_events(domain, *made_up(domain, n, 5))
+    curator = Curator(
+        plan=table.plan, shards=[table.records(events, codes)], noise_source=NoNoise()
+    )
+    hidden = hidden_codes(domain, events, n_patients=n)
+    synthetic = np.concatenate([codes, hidden], axis=1)
+    model = fitted(table, table.measure(curator), synthetic, n_patients=n)
+    drawn = draw_histories(table, model, synthetic, rng=rng)
+    kind = domain.kind_of[drawn.codes[:, 0]]
+    same = (np.diff(drawn.patient) == 0) & (np.diff(drawn.moment) == 0)
+    assert (np.diff(kind)[same] >= 0).all()
+
+
 def test_a_table_of_more_events_or_codes_than_can_be_kept_is_refused():
     for wrong in ({"most": 1_001}, {"most": 0}, {"n_values": (4,) * 101}):
         with pytest.raises(ConfigurationError, match="expected 1 to"):

@@ -214,12 +214,7 @@ def some(cells, value):
 
 EARLY = pd.Timestamp("2023-01-01")
 FAULTS = {
-    "a kind nobody declared": (
-        "test",
-        lambda one: some(one["test"], "crp"),
-        2,
-        "no declared level",
-    ),
+    "an undeclared kind": ("test", lambda one: some(one["test"], "crp"), 2, "no declared level"),
     "dates as text": ("taken", lambda one: one["taken"].dt.strftime("%d.%m.%Y"), 2, "another form"),
     "no moment": ("taken", lambda one: one["taken"].where(one.index % 3 > 0), 2, "empty cells"),
     "no key": ("patient", lambda one: some(one["patient"], None), 2, "without a patient key"),
@@ -269,17 +264,14 @@ def test_each_fault_of_events_is_seen_by_table_and_column(desk, name):
         ({"events": [{**LABS, "ignore": ["patient"]}]}, "labs: key: expected a column outside"),
         ({"events": [{**LABS, "value": "amount"}]}, "a declared column, found amount"),
         ({"events": [{**LABS, "select": {"site": "A"}}]}, "select: expected declared columns"),
-        (
-            {"events": [{**LABS, "key": "patient", "kind_of_source": "fhir"}]},
-            "a row for each event",
-        ),
+        ({"events": [{**LABS, "key": "patient", "place": "fhir"}]}, "a row for each event"),
         ({"events": [{**LABS, "query": "SELECT day FROM stay"}]}, "labs: source.query"),
     ],
 )
 def test_what_does_not_go_together_is_refused(desk, change, said):
     for table in change.get("events", ()):
         place = {"kind": "csv", "path": "labs.csv"}
-        if table.pop("kind_of_source", None):
+        if table.pop("place", None):
             features = [{"column": "unit", "expression": "Patient.gender"}]
             place = {"kind": "fhir", "path": "export", "features": features}
         if "query" in table:
@@ -316,14 +308,9 @@ def shards_of(desk, executor=IN_PROCESS):
     job = job_of(load_site(desk.path), "r-20260101-00000000")
     beside = {table.name: CohortReader(table.source) for table in job.events}
     with PrivateWorkspace.create(desk.folder / "d", "r-1") as workspace:
-        paths = ingest(
-            job.columns_to_read,
-            job.rules,
-            CohortReader(job.source, beside=beside),
-            workspace=workspace,
-            diagnostics=DiagnosticsFile(desk.folder / "d" / "d.jsonl"),
-            executor=executor,
-        )
+        log, reader = DiagnosticsFile(desk.folder / "log"), CohortReader(job.source, beside=beside)
+        own = {"workspace": workspace, "diagnostics": log, "executor": executor}
+        paths = ingest(job.columns_to_read, job.rules, reader, **own)
         assert not [*workspace.folder.rglob("piece-*")]
         shards = [ShardFile(path) for path in paths]
         found = {"": shards} | {n: [one.beside(n) for one in shards] for n in beside}
@@ -357,8 +344,7 @@ def test_a_patient_changes_the_rows_of_that_patient_alone(desk):
 
 
 def test_parts_of_a_partition_take_their_events_along(desk):
-    parts = []
-    whole = shards_of(desk)
+    whole, parts = shards_of(desk), []
     for part in range(2):
         split = {"scheme": "half", "parts": 2, "part": part}
         desk.site["privacy_unit"] |= {"partition": split}

@@ -200,33 +200,28 @@ def test_tables_of_events_stand_beside_the_patients(tmp_path, capsys, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "people.csv").write_text("patient,age,died\n7,CANARY,1\n")
     (tmp_path / "stays.csv").write_text("who,day,device\n7,CANARY,d\n")
-    taken = pd.Series([pd.Timestamp("2024-01-01")])
-    labs = {"patient": ["CANARY"], "taken": taken, "test": ["CANARY"], "result": [1.0]}
+    labs = {"patient": ["CANARY"], "taken": [pd.Timestamp("2024-01-01")], "test": ["CANARY"]}
     pd.DataFrame(labs).to_parquet("labs.parquet")
-    (tmp_path / "book.csv").write_text(
-        "name,type,values,required\nage,int,0-120,\ndied,code,0=no;1=yes,\ntest,code,hb;ldl,yes\n"
-    )
-    told = "people.csv --codebook book.csv --label died --patient patient --ignore device".split()
-    tables = ["--events", "labs=labs.parquet", "--events", "stays=stays.csv"]
-    assert main(["init", *told, *tables]) == 0
+    book = "name,type,values,required\nage,int,0-120,\ndied,code,0=no;1=yes,\ntest,code,hb;ldl,yes"
+    (tmp_path / "book.csv").write_text(book)
+    told = "people.csv --codebook book.csv --label died --patient patient --ignore device "
+    tables = "--events labs=labs.parquet --events stays=stays.csv "
+    assert main(["init", *told.split(), *tables.split()]) == 0
     text = capsys.readouterr().out
     assert "CANARY" not in text
     assert "no column" not in text
-    data = yaml.safe_load(text)
-    first, second = data["events"]
+    first, second = (data := yaml.safe_load(text))["events"]
     assert (second["key"], second["at"]) == (PLACEHOLDER, {"column": PLACEHOLDER})
     assert (second["ignore"], len(second["columns"])) == (["device"], 2)
     assert (first["key"], first["at"]) == ("patient", {"column": "taken"})
-    assert [one["name"] for one in first["columns"]] == ["taken", "test", "result"]
     first["columns"][0] |= {"lower": "2024-01-01", "upper": "2024-12-31"}
-    first["columns"][2] |= {"lower": 0, "upper": 300, "bins": 10, "decimals": 1, "nullable": True}
+    first |= {"max_rows_per_patient": 9, "kind": "test"}
     data |= {"dataset": "labs", "title": "Labs", "patients": 900, "events": [first]}
     data |= {"privacy": {"epsilon": 1.0, "delta": 1e-6}, "budget": {"lifetime_epsilon": 2.0}}
-    first |= {"max_rows_per_patient": 9, "kind": "test", "value": "result"}
     (tmp_path / "site.yaml").write_text(yaml.safe_dump(data))
     assert load_site(tmp_path / "site.yaml").events[0].kinds == ("hb", "ldl")
-    for wrong in (["--events", "labs.parquet"], [*tables, "--events", "labs=labs.parquet"]):
-        assert main(["init", *told, *wrong]) == 2
+    for wrong in ("--events labs.parquet", f"{tables} --events labs=stays.csv"):
+        assert main(["init", *told.split(), *wrong.split()]) == 2
         assert capsys.readouterr().err.startswith("clustmix: EVENTS_FORM: expected")
 
 

@@ -193,13 +193,8 @@ def test_a_mixture_is_conditioned_exactly_and_raking_brings_back_its_one_ways():
 def test_raking_is_near_to_shares_that_no_table_with_the_rules_has(seed):
     # The last column is never below the first, but its noisy shares say that it is, more often.
     k, rng = 6, np.random.default_rng(seed)
-    layout = Layout(
-        n_codes=(k, k + 1),
-        numeric=(False, False),
-        has_missing=(False, True),
-        n_labels=2,
-        n_visits=0,
-    )
+    declared = {"numeric": (False, False), "has_missing": (False, True)}
+    layout = Layout(n_codes=(k, k + 1), **declared, n_labels=2, n_visits=0)
     below = [Box({0: np.arange(k) > j, 1: np.arange(k + 1) == j}) for j in range(k - 1)]
     rules = RecordRules((k, k + 1), 2, tuple(below), (), {})
     first, last = (rng.dirichlet(np.full(k, 0.3), 16) for _ in range(2))
@@ -208,13 +203,11 @@ def test_raking_is_near_to_shares_that_no_table_with_the_rules_has(seed):
 
     def sampled(of):
         codes = sampler.sample_kept(of, layout, rules, n_rows=100_000, rng=rng)
-        ones = np.bincount((layout.offsets[:-1] + codes).ravel(), minlength=layout.width)
-        return ones / len(codes)
+        return np.bincount((codes + layout.offsets[:-1]).ravel(), minlength=layout.width) / 100_000
 
     shares = sampled(mixture)
     shares[[0, k]] = 0.001, 0.02
-    for column in range(2):
-        shares[layout.block(column)] /= shares[layout.block(column)].sum()
+    shares = np.concatenate([part / part.sum() for part in np.split(shares, [k])])
     moved = sampler.raked(mixture, layout, rules=rules, shares=shares, rng=rng)
     # No table that keeps the rules is nearer than .036.
     assert np.abs(sampled(mixture) - shares).sum() > 0.25

@@ -192,16 +192,21 @@ def chained(n_patients, seed):
     return domain, Events(patient, moment, (3 * kind + value)[:, None])
 
 
+def modelled(table, events, codes, hidden):
+    """Fit a model to a draw without noise; return it, and patients who have the hidden codes."""
+    rows, n = table.records(events, codes), len(codes)
+    curator = Curator(plan=table.plan, shards=[rows], noise_source=NoNoise())
+    synthetic = np.concatenate([codes, hidden.astype(np.uint16)], axis=1)
+    return fitted(table, table.measure(curator), synthetic, n_patients=n), synthetic
+
+
 def test_histories_follow_the_chain_of_the_records_and_keep_their_bounds():
     n = 3_000
     domain, events = chained(n, 0)
     codes = patient_codes(n)
     table = EventTable(events=domain, patients=PATIENTS, start=2, mu=MU)
-    plan = table.plan
-    curator = Curator(plan=plan, shards=[table.records(events, codes)], noise_source=NoNoise())
     hidden = hidden_codes(domain, events, n_patients=n)
-    synthetic = np.concatenate([codes, hidden], axis=1)
-    model = fitted(table, table.measure(curator), synthetic, n_patients=n)
+    model, synthetic = modelled(table, events, codes, hidden)
     rng = np.random.default_rng(1)
     bounds = np.column_stack([np.full(n, 5.0), rng.integers(10, 120, n)])
     never = np.arange(n) % 40 == 0
@@ -230,12 +235,11 @@ def test_hidden_codes_that_no_history_has_give_histories(table):
     domain, n = table.events, 400
     rng, codes = np.random.default_rng(0), patient_codes(n)
     hidden = np.stack([rng.integers(one.n_codes, size=n) for one in domain.hidden], axis=1)
-    synthetic = np.concatenate([codes, hidden.astype(np.uint16)], axis=1)
     events = first_events(domain, *made_up(domain, n, 4))
-    rows = table.records(events, codes)
-    curator = Curator(plan=table.plan, shards=[rows], noise_source=NoNoise())
-    model = fitted(table, table.measure(curator), synthetic, n_patients=n)
+    model, synthetic = modelled(table, events, codes, hidden)
     drawn = draw_histories(table, model, synthetic, rng=rng)
+    same_day = (np.diff(drawn.patient) == 0) & (np.diff(drawn.moment) == 0)
+    assert (np.diff(domain.kind_of[drawn.codes[:, 0]])[same_day] >= 0).all()
     after = hidden_codes(domain, drawn, n_patients=n)
     np.testing.assert_array_equal(after[:, 0], hidden[:, 0])
     assert ((after[:, 1] < domain.no_event[1]) == (after[:, 0] > 0)).all()
@@ -244,13 +248,8 @@ def test_hidden_codes_that_no_history_has_give_histories(table):
 
 def test_a_table_in_which_nobody_has_an_event_makes_none(table):
     nothing = first_events(table.events, *made_up(table.events, 20, 0, most=0))
-    codes = patient_codes(20)
-    curator = Curator(
-        plan=table.plan, shards=[table.records(nothing, codes)], noise_source=NoNoise()
-    )
     hidden = hidden_codes(table.events, nothing, n_patients=20)
-    synthetic = np.concatenate([codes, hidden], axis=1)
-    model = fitted(table, table.measure(curator), synthetic, n_patients=20)
+    model, synthetic = modelled(table, nothing, patient_codes(20), hidden)
     drawn = draw_histories(table, model, synthetic, rng=np.random.default_rng(0))
     assert len(drawn.patient) == 0
     np.testing.assert_array_equal(hidden_codes(table.events, drawn, n_patients=20), hidden)
@@ -269,17 +268,11 @@ def test_a_kind_that_never_comes_again_and_a_column_that_repeats_do_so_when_draw
         (replace(once, n_values=(1,), others=(CodedColumn(3),)), np.stack([0 * t, same], axis=1)),
     ):
         events = Events(patient, 10.0 * t, own)
-        codes, table = (
-            patient_codes(n),
-            EventTable(events=domain, patients=PATIENTS, start=2, mu=MU),
-        )
-        rows = table.records(events, codes)
-        curator = Curator(plan=table.plan, shards=[rows], noise_source=NoNoise())
+        table = EventTable(events=domain, patients=PATIENTS, start=2, mu=MU)
         hidden = hidden_codes(domain, events, n_patients=n)
         # A patient's row names one kind alone: another has to come where that may not come again.
         hidden[:, 2:] |= np.cumsum(hidden[:, 2:] == 0, axis=1).astype(np.uint16) != 1
-        synthetic = np.concatenate([codes, hidden], axis=1)
-        model = fitted(table, table.measure(curator), synthetic, n_patients=n)
+        model, synthetic = modelled(table, events, patient_codes(n), hidden)
         drawn = draw_histories(table, model, synthetic, rng=rng)
         pairs = np.unique(np.stack([drawn.patient, drawn.codes[:, 0]]), axis=1).shape[1]
         if domain is once:
@@ -296,12 +289,9 @@ def test_a_battery_of_tests_is_drawn_in_its_order_and_ends_where_it_ends():
     domain = EventDomain(n_values=(1,) * kinds, gaps=(0, 1, 8), offsets=(0, 50, 100), most=40)
     patient, t = np.repeat(np.arange(n), 2 * kinds), np.tile(np.arange(2 * kinds), n)
     events = Events(patient, 4.0 * (t // kinds), (t % kinds)[:, None])
-    codes, hidden = patient_codes(n), hidden_codes(domain, events, n_patients=n)
     table = EventTable(events=domain, patients=PATIENTS, start=2, mu=MU)
-    rows = table.records(events, codes)
-    curator = Curator(plan=table.plan, shards=[rows], noise_source=NoNoise())
-    synthetic = np.concatenate([codes, hidden], axis=1)
-    model = fitted(table, table.measure(curator), synthetic, n_patients=n)
+    hidden = hidden_codes(domain, events, n_patients=n)
+    model, synthetic = modelled(table, events, patient_codes(n), hidden)
     drawn = draw_histories(table, model, synthetic, rng=np.random.default_rng(0))
     number = np.bincount(drawn.patient, minlength=n)
     assert number.min() >= 8
@@ -309,22 +299,6 @@ def test_a_battery_of_tests_is_drawn_in_its_order_and_ends_where_it_ends():
     assert (number == 2 * kinds).mean() > 0.6
     ordered = first_events(domain, drawn, np.zeros(len(drawn.patient), dtype=np.uint64))
     np.testing.assert_array_equal(ordered.codes, drawn.codes)
-
-
-def test_a_kind_before_that_of_the_same_bin_of_gaps_waits_for_another_day(table):
-    domain, n = table.events, 300
-    codes, rng = patient_codes(n), np.random.default_rng(0)
-    events = first_events(domain, *made_up(domain, n, 5))
-    curator = Curator(
-        plan=table.plan, shards=[table.records(events, codes)], noise_source=NoNoise()
-    )
-    hidden = hidden_codes(domain, events, n_patients=n)
-    synthetic = np.concatenate([codes, hidden], axis=1)
-    model = fitted(table, table.measure(curator), synthetic, n_patients=n)
-    drawn = draw_histories(table, model, synthetic, rng=rng)
-    kind = domain.kind_of[drawn.codes[:, 0]]
-    same = (np.diff(drawn.patient) == 0) & (np.diff(drawn.moment) == 0)
-    assert (np.diff(kind)[same] >= 0).all()
 
 
 def test_a_table_of_more_events_or_codes_than_can_be_kept_is_refused():

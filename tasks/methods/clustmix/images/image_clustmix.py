@@ -137,7 +137,7 @@ class ImageClustMix:
             factors=released["cell_factors"],
         )
         vectors, label = density.sample(n, rng, temperatures=released["temperatures"])
-        # Measurements of earlier versions had 14.
+        # A measurement that names none has 14.
         layout = replace(self._layout, frequencies=int(released.get("frequencies", 14)))
         shape = (layout.channels, layout.height, layout.width)
         return basis_of(layout).to_images(vectors, shape=shape), label

@@ -44,10 +44,10 @@ def test_the_card_names_levels_and_pairs_that_the_budget_does_not_carry(schema, 
     assert unmeasured_pairs(table_of(pairs)) == "age with readmitted"
     card = render_data_card(make_manifest(), schema, lost=("readmitted = yes", "age with ward"))
     assert "Noise hides these levels of the label, so that the rows" in card
-    assert "others: age with ward." in card
+    assert "imply it: age with ward." in card
     plain = render_data_card(make_manifest(), schema)
     assert "Noise hides" not in plain
-    assert "carries no table" not in plain
+    assert "too small to measure" not in plain
 
 
 def table_of(cells):

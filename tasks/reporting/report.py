@@ -9,6 +9,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -92,15 +93,15 @@ def render_data_card(
     *,
     title: str | None = None,
     crowded: str = "",
-    lost: tuple[str, str] = ("", ""),
+    lost: Mapping[str, str] = MappingProxyType({}),
     events: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the data card of a release, in Markdown; see `public_facts`.
 
-    Texts name crowded columns and, as `lost`, the levels of the label that noise hides and the
-    pairs of columns that were not measured, if any. Sections follow the pyramid of NIST SP 800-226
-    from its top, from parameters to what the collection of the data exposes; then use, dictionary
-    and verification.
+    Texts name crowded columns and, in `lost`, the `levels` of the label that noise hides and the
+    `pairs` of columns that were not measured, if any. Sections follow the pyramid of NIST SP
+    800-226 from its top, from parameters to what the collection of the data exposes; then use,
+    dictionary and verification.
     """
     facts = public_facts(manifest, schema, title)
     return render(DATA_CARD_FILE, **facts, crowded=crowded, lost=lost, events=events)

@@ -62,7 +62,7 @@ def build_bundle(
     crowded = "" if conditions else crowded_columns(frame, schema)
     said: dict[str, Any] = {"title": title, "crowded": crowded, "events": events}
     shares = tables.get(TABLES_PARQUET_FILE)
-    lost = (hidden_levels(shares, schema), unmeasured_pairs(shares))
+    lost = {"levels": hidden_levels(shares, schema), "pairs": unmeasured_pairs(shares)}
     card = render_data_card(manifest, schema, lost=lost, **said)
     if schema.image is not None:
         files[CONTACT_SHEET_FILE] = contact_sheet(frame, schema, note="; ".join(claim.markers))

@@ -91,12 +91,13 @@ def test_the_verdict_follows_from_the_table_below_it(path):
 
 def test_pairs_that_the_budget_does_not_carry_are_named(path):
     assert Planning(job(path)).pairs is None  # naive Bayes measures no pair
-    site = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump(site | {"method": {"kind": "clustmix"}}))
-    assert Planning(replace(job(path), patients=3_000)).pairs is None
+    site, columns = yaml.safe_load(path.read_text()), made.SCHEMA["columns"]
     # Of six pairs three are always measured; ward has three levels, the others are cut into two.
     lost = "not measured, if codes are equally frequent: age with ward, lactate with ward, ward"
-    assert Planning(replace(job(path), patients=10)).pairs == f"{lost} with smoker"
+    for n, patients, said in ((1, 10, None), (4, 3_000, None), (4, 10, f"{lost} with smoker")):
+        site |= {"method": {"kind": "clustmix"}, "schema": made.SCHEMA | {"columns": columns[:n]}}
+        path.write_text(yaml.safe_dump(site))
+        assert Planning(replace(job(path), patients=patients)).pairs == said
 
 
 def test_the_command_reads_no_table_and_draws(path, capsys):

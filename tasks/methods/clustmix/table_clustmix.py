@@ -220,6 +220,8 @@ class TableClustMix:
     def pairs_without_a_table(self, *, mu: float) -> list[tuple[int, int]]:
         """Pairs of declared columns that would not be measured if codes were equally frequent."""
         layout = self._layout
+        if layout.n_columns == 1:
+            return []
         even = np.concatenate([np.full(k, 1.0 / k) for k in layout.n_codes])
         patients = rule.declared_patients(self.domain.patients)
         used = self._choice(even, patients=patients, mu=mu).used

@@ -42,7 +42,9 @@ def test_the_card_names_levels_and_pairs_that_the_budget_does_not_carry(schema, 
     assert unmeasured_pairs(tables) == ""
     pairs = [("age", level, other, 0.25, np.nan, np.nan) for level in "12" for other in "ab"]
     assert unmeasured_pairs(table_of(pairs)) == "age with readmitted"
-    card = render_data_card(make_manifest(), schema, lost=("readmitted = yes", "age with ward"))
+    card = render_data_card(
+        make_manifest(), schema, lost={"levels": "readmitted = yes", "pairs": "age with ward"}
+    )
     assert "Noise hides these levels of the label, so that the rows" in card
     assert "imply it: age with ward." in card
     plain = render_data_card(make_manifest(), schema)

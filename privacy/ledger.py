@@ -15,7 +15,9 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from privacy.charges import CHARGE_FIELDS, Charge, ChargeColumns, check_key_ids, checked_rho
-from privacy.errors import LedgerError
+from privacy.errors import refusals
+
+refusal = refusals(__package__)
 
 GENESIS_HASH = "0" * 64
 """The hash before the first row of a journal."""
@@ -152,10 +154,7 @@ def check_transition(current: EntryState, following: EntryState) -> None:
     """Refuse a transition that is not in `TRANSITIONS` (LedgerError)."""
     if following not in TRANSITIONS[current]:
         allowed = ", ".join(sorted(TRANSITIONS[current])) or "no further state"
-        raise LedgerError(
-            "TRANSITION_REFUSED",
-            f"expected {allowed} after {current.value}, found {following.value}",
-        )
+        raise refusal("TRANSITION_REFUSED", allowed=allowed, before=current, found=following)
 
 
 def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequence[str]) -> None:
@@ -168,31 +167,16 @@ def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequ
     """
     check_key_ids(signers)
     if to_state is EntryState.ADJUSTED and (len(signers) != 2 or len(set(signers)) != 2):
-        raise LedgerError(
-            "TWO_PEOPLE",
-            f"expected an adjustment to be signed with two different keys, found "
-            f"{len(set(signers))}; ask a second person",
-        )
+        raise refusal("TWO_PEOPLE", found=len(set(signers)))
     if entry is not None and entry.needs_approval and to_state is EntryState.APPROVED:
         if len(signers) != 1:
-            raise LedgerError(
-                "APPROVAL_MISSING",
-                f"expected exactly one signer for the approval of entry {entry.entry_id}, found "
-                f"{len(signers)}; an officer approves it",
-            )
+            raise refusal("APPROVAL_MISSING", entry=entry.entry_id, found=len(signers))
         if signers[0] == entry.requester:
-            raise LedgerError(
-                "APPROVER_IS_REQUESTER",
-                f"expected entry {entry.entry_id} to be approved with another key than the "
-                "requester's; ask another officer",
-            )
+            raise refusal("APPROVER_IS_REQUESTER", entry=entry.entry_id)
     allowed = SIGNERS.get(to_state, (0,))
     if len(signers) not in allowed:
-        raise LedgerError(
-            "SIGNERS_REFUSED",
-            f"expected {' or '.join(map(str, allowed))} signers for {to_state.value}, found "
-            f"{len(signers)}",
-        )
+        wanted = " or ".join(map(str, allowed))
+        raise refusal("SIGNERS_REFUSED", wanted=wanted, state=to_state.value, found=len(signers))
 
 
 def latest_entries(rows: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:
@@ -214,11 +198,7 @@ def entry_paid_for(charge: Charge, rows: Iterable[LedgerEntry]) -> LedgerEntry |
     if not entries:
         return None
     if any(getattr(entries[-1], name) != getattr(charge, name) for name in _SAME):
-        raise LedgerError(
-            "REQUEST_KEY_USED",
-            f"expected the charge of entry {entries[-1].entry_id}, which has the same request key, "
-            "found another one; a request key stands for one measurement",
-        )
+        raise refusal("REQUEST_KEY_USED", entry=entries[-1].entry_id)
     return entries[-1]
 
 

@@ -17,8 +17,10 @@ from typing import TypeVar
 
 from privacy.calibration import affordable_epsilon
 from privacy.charges import Caps, Charge, Partition
-from privacy.errors import BudgetRefused, LedgerError
+from privacy.errors import refusals
 from privacy.ledger import Balance, EntryState, LedgerEntry
+
+refusal = refusals(__package__)
 
 _Key = TypeVar("_Key", str, int)
 
@@ -89,19 +91,12 @@ class Spending:
         not, or the cohort was charged under the other adjacency: the sum would bound neither.
         """
         if charge.cohort in self._approval and not charge.needs_approval:
-            raise LedgerError(
-                "APPROVAL_REQUIRED",
-                f"expected a request that needs an approval, as earlier ones of cohort "
-                f"{charge.cohort!r} did, found one that needs none; set approval: officer",
-            )
+            raise refusal("APPROVAL_REQUIRED", cohort=charge.cohort)
         rows = self._charges.get(charge.cohort, {}).values()
         charged = {row.adjacency for row in rows if row.state is EntryState.RESERVED}
         if charged - {charge.adjacency}:
-            raise LedgerError(
-                "ADJACENCY_MIXED",
-                f"expected the neighbours of the earlier charges of cohort {charge.cohort!r}, "
-                f"found {charge.adjacency.value}; charges under different neighbours do not add up",
-            )
+            found = charge.adjacency.value
+            raise refusal("ADJACENCY_MIXED", cohort=charge.cohort, found=found)
 
     def check_caps(self, charge: Charge, *, now: str) -> None:
         """Refuse a charge that a cap does not allow `now`; BudgetRefused names the tightest."""
@@ -117,14 +112,9 @@ class Spending:
             epsilon = affordable_epsilon(
                 tightest.left_rho, delta=charge.delta, adjacency=charge.adjacency
             )
-            raise BudgetRefused(
-                "BUDGET_EXCEEDED",
-                f"expected an epsilon of at most {epsilon:g} at delta {charge.delta:g}, which the "
-                f"{tightest.name} cap of {tightest.scope} still allows{payer}, found a request "
-                f"for {charge.epsilon:g}; no release like this one is left (rho "
-                f"{tightest.left_rho:f} of {tightest.cap_rho:f} left, {charge.rho:f} asked)"
-                f"{raised if asked > tightest.cap_rho else ''}",
-            )
+            raised = raised if asked > tightest.cap_rho else ""
+            facts = {"epsilon": epsilon, "payer": payer, "raised": raised}
+            raise refusal("BUDGET_EXCEEDED", charge=charge, cap=tightest, **facts)
 
     def balance(
         self,

@@ -36,10 +36,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rivals.noise import claimed_epsilon, clip_rows, least_noise, sampled_bound
+from benchmarks.rivals.registry import Rival
 from privacy.arrays import AnyFloats, Codes, Floats, Integers, Records
 from privacy.errors import InputError
 from privacy.parameters import PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
 
 ORDERS = (*range(3, 33), 40, 48, 64, 96, 128)
@@ -170,13 +170,8 @@ class DpCdaSettings:
     """Share of the privacy loss that is spent on the one-hot labels (sigma_y)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedDpCda:
+class PrintedDpCda(Rival[DpCdaSettings]):
     """DP-CDA as printed."""
-
-    domain: EncodingDomain
-    settings: DpCdaSettings
-    parameters: PrivacyParameters
 
     def synthesize(self, codes: Codes, labels: Codes, rng: np.random.Generator) -> Records:
         """Make ``mixtures_per_class`` records of each class.

@@ -42,11 +42,9 @@ from benchmarks.rivals.embedding_features import (
 )
 from benchmarks.rivals.generator import Generator
 from benchmarks.rivals.generator_training import train
+from benchmarks.rivals.registry import Rival
 from privacy.arrays import AnyFloats, Codes, Floats, Records
-from privacy.calibration import gdp_mu
 from privacy.errors import InputError
-from privacy.parameters import PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.marginals import draw_codes
 
 PUBLIC_SEED = 20_210_413
@@ -79,17 +77,8 @@ class DpMerfSettings:
     learning_rate: float = 5e-3
 
 
-@dataclass(frozen=True, slots=True)
-class _DpMerf:
+class _DpMerf(Rival[DpMerfSettings]):
     """A domain, settings, and an epsilon and delta that are claimed or kept."""
-
-    domain: EncodingDomain
-    settings: DpMerfSettings
-    parameters: PrivacyParameters
-
-    @property
-    def _mu(self) -> float:
-        return gdp_mu(epsilon=self.parameters.epsilon, delta=self.parameters.delta)
 
     def _records(
         self,
@@ -145,7 +134,7 @@ class PrintedDpMerf(_DpMerf):
             self.domain, codes[aside], n_fourier=settings.fourier_features, seed=PUBLIC_SEED
         )
         # Two mechanisms with the same multiplier make mu-GDP with mu = sqrt(2) / multiplier.
-        unit = np.sqrt(2.0) / self._mu / len(kept)
+        unit = np.sqrt(2.0) / self.mu / len(kept)
         n_parts = 1 if features.linear_scales is None else 2
         shares = np.bincount(labels[kept], minlength=n_labels) / len(kept)
         shares = shares + np.sqrt(2.0) * unit * rng.standard_normal(n_labels)
@@ -177,8 +166,8 @@ class AccountedDpMerf(_DpMerf):
             seed=PUBLIC_SEED,
         )
         counts = np.bincount(labels, minlength=n_labels).astype(np.float64)
-        counts += rng.standard_normal(n_labels) / (self._mu * np.sqrt(settings.count_share))
-        stddev = 1.0 / (self._mu * np.sqrt(1.0 - settings.count_share))
+        counts += rng.standard_normal(n_labels) / (self.mu * np.sqrt(settings.count_share))
+        stddev = 1.0 / (self.mu * np.sqrt(1.0 - settings.count_share))
         sums = features.sums(codes, labels, n_labels=n_labels)
         sums += stddev * rng.standard_normal(sums.shape)
         sizes = np.maximum(counts, 1.0)

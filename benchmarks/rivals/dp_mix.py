@@ -37,10 +37,10 @@ from benchmarks.rivals.noise import (
     poisson_noise_multiplier,
     sampled_bound,
 )
+from benchmarks.rivals.registry import Rival
 from privacy.arrays import Codes, Floats, Records
 from privacy.errors import ConfigurationError
 from privacy.parameters import PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.unmixing import Mixtures, draw_records, drawn_coordinates, spread
 from tasks.measurement.vectors import VectorMap, one_hot_numbers
 
@@ -99,13 +99,8 @@ def printed_noise_multiplier(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedDPMix:
+class PrintedDPMix(Rival[DPMixSettings]):
     """DPMix as printed, bound to a public domain and a claimed (epsilon, delta)."""
-
-    domain: EncodingDomain
-    settings: DPMixSettings
-    parameters: PrivacyParameters
 
     def noise_stddevs(self, n_records: int) -> tuple[float, float]:
         """Return the standard deviations of the noise of a feature and of a label.
@@ -168,13 +163,8 @@ class PrintedDPMix:
         return np.concatenate([c for c, _ in parts]), np.concatenate([y for _, y in parts])
 
 
-@dataclass(frozen=True, slots=True)
-class AccountedDPMix:
+class AccountedDPMix(Rival[DPMixSettings]):
     """DPMix on Poisson samples, with noise that is calibrated to add or remove of one record."""
-
-    domain: EncodingDomain
-    settings: DPMixSettings
-    parameters: PrivacyParameters
 
     def synthesize(self, codes: Codes, labels: Codes, rng: np.random.Generator) -> Records:
         """Draw as many records as there are real ones from the mixtures, which may repeat."""

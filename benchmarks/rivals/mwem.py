@@ -31,11 +31,11 @@ from benchmarks.rivals.factored_distribution import (
     update,
 )
 from benchmarks.rivals.noise import concentrated_rho
+from benchmarks.rivals.registry import Rival
 from benchmarks.rivals.workload import draw_workload, workload_answers
 from privacy.arrays import Codes, Floats, Records
-from privacy.parameters import PrivacyParameters
 from tasks.measurement.centred import centred_norm, counts_of, label_counts
-from tasks.measurement.encoded import EncodedRows, EncodingDomain
+from tasks.measurement.encoded import EncodedRows
 from tasks.measurement.marginals import to_marginals
 from tasks.measurement.statistics import SUM_SCALE
 
@@ -66,12 +66,7 @@ class MwemSettings:
     """Ratios in which rho is split."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Mwem:
-    domain: EncodingDomain
-    settings: MwemSettings
-    parameters: PrivacyParameters
-
+class _Mwem(Rival[MwemSettings]):
     def _rounds(
         self,
         first: Floats,

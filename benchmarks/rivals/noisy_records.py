@@ -32,10 +32,9 @@ import numpy as np
 
 from benchmarks.rivals.labelled_vectors import LabelledVectors
 from benchmarks.rivals.projection import Projection, random_projection
+from benchmarks.rivals.registry import Rival
 from privacy.arrays import Codes, Integers, Records
-from privacy.calibration import gdp_mu
-from privacy.parameters import PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain, mixed_bits, row_slices
+from tasks.measurement.encoded import mixed_bits, row_slices
 from tasks.measurement.method import PUBLIC_SEED
 from tasks.measurement.vectors import VectorMap
 
@@ -61,18 +60,8 @@ class RandomProjectionSettings(LocalPerturbationSettings):
     """Dimensions after the projection (k)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _NoisyRecords:
+class _NoisyRecords(Rival[LocalPerturbationSettings]):
     """Local perturbation or random projection, by its settings, bound to an epsilon and delta."""
-
-    domain: EncodingDomain
-    settings: LocalPerturbationSettings
-    parameters: PrivacyParameters
-
-    @property
-    def mu(self) -> float:
-        """Budget in Gaussian differential privacy."""
-        return gdp_mu(epsilon=self.parameters.epsilon, delta=self.parameters.delta)
 
     @property
     def projection(self) -> Projection | None:

@@ -14,10 +14,10 @@ from benchmarks.rivals.clustmix.claimed_noise import minimum_cluster_size
 from benchmarks.rivals.clustmix.scaling import ScalingKind, fit_scaling
 from benchmarks.rivals.clustmix.slices import random_slices
 from benchmarks.rivals.clustmix.stages import adapt, anonymize, approximate
+from benchmarks.rivals.registry import Rival
 from privacy.arrays import Codes, Floats, Indices, Integers, Records
 from privacy.errors import ConfigurationError, InputError
 from privacy.parameters import PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,8 @@ class ClustMixSettings:
     """After which the clustering of a class of a slice falls back to constrained k-means."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedClustMix:
+class PrintedClustMix(Rival[ClustMixSettings]):
     """ClustMix as printed, on each column's codes in [0, 1]."""
-
-    domain: EncodingDomain
-    settings: ClustMixSettings
-    parameters: PrivacyParameters
 
     def synthesize(self, codes: Codes, labels: Codes, rng: np.random.Generator) -> Records:
         """Make one synthetic record of each cluster; without any it is an InputError."""

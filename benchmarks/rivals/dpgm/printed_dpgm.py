@@ -18,10 +18,9 @@ from benchmarks.rivals.dpgm.dp_sgd import (
     train,
 )
 from benchmarks.rivals.dpgm.kernel_kmeans import fourier_features, private_kernel_kmeans
+from benchmarks.rivals.registry import Rival
 from privacy.arrays import Codes, Floats, Floats32, Integers, Records
 from privacy.errors import ConfigurationError
-from privacy.parameters import PrivacyParameters
-from tasks.measurement.encoded import EncodingDomain
 from tasks.measurement.vectors import VectorMap
 from tasks.methods.dpgm.dpgm import build_network
 from tasks.methods.dpgm.dpgm_settings import DpgmConfig
@@ -57,13 +56,8 @@ class DpgmSettings:
     learning_rate: float = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class PrintedDpgm:
+class PrintedDpgm(Rival[DpgmSettings]):
     """DPGM as printed; ConfigurationError if its noise costs more than the claimed epsilon."""
-
-    domain: EncodingDomain
-    settings: DpgmSettings
-    parameters: PrivacyParameters
 
     def noise_settings(self) -> NoiseSettings:
         """Return noise scales, held against the claimed epsilon (else ConfigurationError)."""

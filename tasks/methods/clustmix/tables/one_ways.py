@@ -22,7 +22,7 @@ from tasks.methods.clustmix.records.table_layout import Layout
 
 _VARIANCE, _MOST_VARIANCE = 2.0, 25.0
 _PSEUDO_COUNT, _POOLED_COUNT = 3.0, 20.0
-_ROUNDS, _NEWTON_STEPS, _TOLERANCE = 6, 20, 1e-5
+_ROUNDS, _NEWTON_STEPS, _TOLERANCE = 20, 20, 1e-5
 _LONGEST_STEP = 3.0
 
 

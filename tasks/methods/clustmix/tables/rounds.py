@@ -32,7 +32,7 @@ CONSTANT = 0.1
 _KERNEL_SPREAD = 0.3
 _STEPS = 8
 _MOST_FEATURES = 600
-_WHOLE = 0.99
+_WHOLE, _NO_EFFECT = 0.99, 1e-9
 
 _DISPERSIONS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 """Factors by which the sums may vary more than those of as many patients, tried in this order.
@@ -47,7 +47,8 @@ class Rounds:
 
     The scale is the prior standard deviation of the log-odds of a code. Of many features those are
     used that are the widest under the prior. A last one that no draw measures, their sum by rarity,
-    is what all columns have in common.
+    is what all columns have in common. It has no effect in a wide table, whose patients differ in
+    it by far more than rows of the mixture, which lack what many columns have in common.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class Rounds:
         self._rarity = features.rarity / max(1.0, spread)
         rarity = design[:, 1:] @ self._rarity.astype(np.float32)
         design = np.column_stack([design, rarity])
-        prior = np.append(features.prior, (rule.RARITY_SPREAD / scale) ** 2)
+        of_rarity = _NO_EFFECT if layout.n_declared > rule.WIDE else 1.0
+        prior = np.append(features.prior, of_rarity * (rule.RARITY_SPREAD / scale) ** 2)
         column = np.append(features.column, features.column.max() + 1)
         declared = int(layout.offsets[layout.n_declared])
         # Of a model that knows the shares alone, residuals are counts less shares of them.
@@ -91,7 +93,7 @@ class Rounds:
         means[0] = np.log(shares) @ self._basis
         # Noise limits how precisely the label's rarity is known.
         known = np.log(shares + float(released["counts_stddev"]) / self._patients)
-        means[1 + features.n_features] = -rule.RARITY_MEAN * (known @ self._basis)
+        means[-1] = -of_rarity * rule.RARITY_MEAN * (known @ self._basis)
         values = np.concatenate([(sizes @ self._basis)[None], values])
         here = labels.probabilities(design, self._model.coefficients)
         self._posterior = labels.Posterior(
@@ -295,16 +297,14 @@ class Rounds:
             if one >= self._posterior.dispersion
         ]
 
-        def fitted(
-            posterior: labels.Posterior,
-        ) -> tuple[float, labels.Posterior, labels.LabelModel]:
+        def fit(posterior: labels.Posterior) -> tuple[float, labels.Posterior, labels.LabelModel]:
             model, evidence = labels.fit(posterior, start, steps=_STEPS)
             return evidence, posterior, model
 
         # The second is tried in any case: side by side with the first.
         with ThreadPoolExecutor(2) as pool:
-            both = list(pool.map(fitted, ladder[:2]))
-        tried = chain(both, map(fitted, ladder[2:]))
+            both = list(pool.map(fit, ladder[:2]))
+        tried = chain(both, map(fit, ladder[2:]))
         best = next(tried)
         for better in tried:
             if better[0] <= best[0]:

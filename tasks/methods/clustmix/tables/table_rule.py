@@ -40,7 +40,7 @@ _LEAST_RATIO = 0.5
 _FINE_PAIR_NOISE = 0.03
 _KERNEL_PART = 0.15
 _PER_PRODUCT, _MOST_PRODUCTS = 40.0, 200
-_ROUNDS, _ROUNDS_OF_WIDE, _WIDE = 2, 4, 100
+_ROUNDS, _ROUNDS_OF_WIDE, WIDE = 2, 4, 100
 _PENALTY = 1.3
 
 LABEL_SCALE = 1.7
@@ -109,7 +109,7 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float, parts: int = 1
             min(lacking, _MOST_BEFORE_PAIRS * both, both - _pair_part(layout, patients, mu)),
         )
     kernel = _KERNEL_PART * (1.0 - drowned) if layout.n_declared > 1 and parts == 1 else 0.0
-    rounds = _ROUNDS_OF_WIDE if layout.n_declared > _WIDE else _ROUNDS
+    rounds = _ROUNDS_OF_WIDE if layout.n_declared > WIDE else _ROUNDS
     return Shares(
         label_counts=first,
         pair_tables=both,

@@ -108,11 +108,11 @@ class Spending:
         if charge.rho > tightest.left_rho:
             payer = "" if charge.partition is None else f" for {charge.partition}"
             asked = getattr(charge.caps, f"{tightest.name}_rho") or tightest.cap_rho
-            raised = "; the larger cap of the site file is not kept, as caps only fall"
+            fall = "; the larger cap of the site file is not kept, as caps only fall"
+            raised = fall if asked > tightest.cap_rho else ""
             epsilon = affordable_epsilon(
                 tightest.left_rho, delta=charge.delta, adjacency=charge.adjacency
             )
-            raised = raised if asked > tightest.cap_rho else ""
             facts = {"epsilon": epsilon, "payer": payer, "raised": raised}
             raise refusal("BUDGET_EXCEEDED", charge=charge, cap=tightest, **facts)
 

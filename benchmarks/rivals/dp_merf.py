@@ -78,7 +78,7 @@ class DpMerfSettings:
 
 
 class _DpMerf(Rival[DpMerfSettings]):
-    """A domain, settings, and an epsilon and delta that are claimed or kept."""
+    """The part that both forms share: records of a generator that is trained on an embedding."""
 
     def _records(
         self,

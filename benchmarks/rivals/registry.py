@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
 from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
@@ -36,46 +36,82 @@ class Rival(ABC, Generic[Settings]):
         """Make synthetic records (n, d) and labels (n,); every random choice comes from `rng`."""
 
 
-PRINTED, ACCOUNTED = "printed", "accounted"
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Module below this package, its class of settings, and the name of the rival in its forms."""
+    """Module below this package, its class of settings, and the class of each form, by name."""
 
+    source: str
     module: str
     settings: str
-    rival: str
-    forms: tuple[str, ...] = (PRINTED, ACCOUNTED)
-
-    @property
-    def source(self) -> str:
-        """What the module says first of the method."""
-        return (self._module.__doc__ or "").partition("\n")[0]
+    forms: dict[str, str]
 
     def settings_class(self) -> type[Any]:
         """Return the dataclass of the settings."""
-        return cast(type[Any], getattr(self._module, self.settings))
+        return cast(type[Any], self._named(self.settings))
 
     def build(
         self, form: str, domain: EncodingDomain, settings: Any, parameters: PrivacyParameters
     ) -> Rival[Any]:
         """Bind a form of the rival."""
-        bound = getattr(self._module, form.capitalize() + self.rival)
-        return cast(Rival[Any], bound(domain, settings, parameters))
+        return cast(Rival[Any], self._named(self.forms[form])(domain, settings, parameters))
 
-    @property
-    def _module(self) -> ModuleType:
-        return import_module(f"benchmarks.rivals.{self.module}")
+    def _named(self, name: str) -> Callable[..., Any]:
+        module = import_module(f"benchmarks.rivals.{self.module}")
+        return cast(Callable[..., Any], getattr(module, name))
 
+
+PRINTED, ACCOUNTED = "printed", "accounted"
 
 RIVALS = {
-    "clustmix": Entry("clustmix.algorithm", "ClustMixSettings", "ClustMix", (PRINTED,)),
-    "dp_cda": Entry("dp_cda", "DpCdaSettings", "DpCda", (PRINTED,)),
-    "dpgm": Entry("dpgm.printed_dpgm", "DpgmSettings", "Dpgm", (PRINTED,)),
-    "dp_merf": Entry("dp_merf", "DpMerfSettings", "DpMerf"),
-    "mwem": Entry("mwem", "MwemSettings", "Mwem"),
-    "dp_mix": Entry("dp_mix", "DPMixSettings", "DPMix"),
-    "local_perturbation": Entry("noisy_records", "LocalPerturbationSettings", "NoisyRecords"),
-    "random_projection": Entry("noisy_records", "RandomProjectionSettings", "NoisyRecords"),
+    "clustmix": Entry(
+        'Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2',
+        "clustmix.algorithm",
+        "ClustMixSettings",
+        {PRINTED: "PrintedClustMix"},
+    ),
+    "dp_cda": Entry(
+        'Saha, Tonoy and Imtiaz, "DP-CDA", Algorithm 1',
+        "dp_cda",
+        "DpCdaSettings",
+        {PRINTED: "PrintedDpCda"},
+    ),
+    "dpgm": Entry(
+        'Acs, Melis, Castelluccia and De Cristofaro, "Differentially Private Mixture of '
+        'Generative Neural Networks", Algorithm 1',
+        "dpgm.printed_dpgm",
+        "DpgmSettings",
+        {PRINTED: "PrintedDpgm"},
+    ),
+    "dp_merf": Entry(
+        'Harder, Adamczewski and Park, "DP-MERF", AISTATS 2021',
+        "dp_merf",
+        "DpMerfSettings",
+        {PRINTED: "PrintedDpMerf", ACCOUNTED: "AccountedDpMerf"},
+    ),
+    "mwem": Entry(
+        'Hardt, Ligett and McSherry, "A Simple and Practical Algorithm for Differentially '
+        'Private Data Release", NeurIPS 2012',
+        "mwem",
+        "MwemSettings",
+        {PRINTED: "PrintedMwem", ACCOUNTED: "AccountedMwem"},
+    ),
+    "dp_mix": Entry(
+        'Lee, Kim, Lee, Suh and Ramchandran, "Synthesizing Differentially Private Datasets '
+        'using Random Mixing", ISIT 2019',
+        "dp_mix",
+        "DPMixSettings",
+        {PRINTED: "PrintedDPMix", ACCOUNTED: "AccountedDPMix"},
+    ),
+    "local_perturbation": Entry(
+        "Noise on every record; a rival in Table 3 of the paper of DP-CDA",
+        "noisy_records",
+        "LocalPerturbationSettings",
+        {PRINTED: "PrintedNoisyRecords", ACCOUNTED: "AccountedNoisyRecords"},
+    ),
+    "random_projection": Entry(
+        "Noise in a random subspace; a rival in Table 3 of the paper of DP-CDA",
+        "noisy_records",
+        "RandomProjectionSettings",
+        {PRINTED: "PrintedNoisyRecords", ACCOUNTED: "AccountedNoisyRecords"},
+    ),
 }

@@ -27,10 +27,8 @@ def test_results_are_probabilities_whatever_the_noise_did(histograms, target, no
 
 def test_entries_below_one_noise_deviation_are_no_share_and_an_empty_column_is_uniform():
     histogram = np.array([60.0, 9.9, 30.0, -5.0, 3.0, -1.0, 10.0, 0.0, 0.0, 0.0, 90.0])
-    np.testing.assert_allclose(
-        to_marginals(histogram, OFFSETS, noise_stddev=10.0),
-        [2 / 3, 0, 1 / 3, 0.5, 0.5, 1, 0.1, 0, 0, 0, 0.9],
-    )
+    found = to_marginals(histogram, OFFSETS, noise_stddev=10.0)
+    np.testing.assert_allclose(found, [2 / 3, 0, 1 / 3, 0.5, 0.5, 1, 0.1, 0, 0, 0, 0.9])
 
 
 def test_shrinkage_keeps_what_james_stein_keeps():
@@ -40,9 +38,8 @@ def test_shrinkage_keeps_what_james_stein_keeps():
     # Distance 40**2 + 4 * 10**2 = 2000; three variances of 100 are explained.
     kept = 1 - 3 * 100 / 2000
     expected = (20 + kept * (histogram - 20)) / 100
-    np.testing.assert_allclose(
-        shrink_toward(histogram, target, offsets, noise_stddev=10.0), expected
-    )
+    found = shrink_toward(histogram, target, offsets, noise_stddev=10.0)
+    np.testing.assert_allclose(found, expected)
 
 
 def test_codes_are_drawn_with_their_probabilities():

@@ -216,9 +216,8 @@ def test_the_appendix_has_the_numbers_of_the_claim(make_manifest, schema):
         ]
         shown = (math.ceil(1e4 * belief) / 1e2 for belief in beliefs)
         assert f"| 50 % |{''.join(f' {one:g} % |' for one in shown)}\n" in text
-    assert claim.recognised(5, patients=2) == math.ceil(
-        100 * norm.cdf(norm.ppf(0.05) + 2 * manifest.mu)
-    )
+    power = norm.cdf(norm.ppf(0.05) + 2 * manifest.mu)
+    assert claim.recognised(5, patients=2) == math.ceil(100 * power)
     titles = re.findall(r"^## \d\. (.*)$", text, flags=re.MULTILINE)
     assert titles == ["Adversary", "Unit", "Losses", "Assumptions", "Residual risk",
                       "Measures beside the noise", "Review"]  # fmt: skip

@@ -30,9 +30,8 @@ def test_shares_are_those_of_the_rows(schema, rows):
     )
     missing = 100 * (rows["admission"] == "?").mean()
     assert any(t.startswith(f"missing: {missing:.1f} %") for t in titles(plots["admission"]))
-    assert titles(plots["readmitted"])[1] == (
-        f"yes: {100 * (rows['readmitted'] == 'yes').mean():.1f} % of all rows"
-    )
+    share = 100 * (rows["readmitted"] == "yes").mean()
+    assert titles(plots["readmitted"])[1] == f"yes: {share:.1f} % of all rows"
 
 
 def test_the_card_names_levels_and_pairs_that_the_budget_does_not_carry(schema, make_manifest):

@@ -154,9 +154,8 @@ def test_residuals_are_those_of_their_definition(drawn):
         residual = p / p.sum() - np.eye(LABELS)[label]
         residual *= min(1.0, public["residual_norm"] / np.linalg.norm(residual))
         expected = expected + weight * np.outer(phi, residual)
-    np.testing.assert_allclose(
-        contribution(coded, **public) / draws.RESIDUAL_SUM_SCALE, expected, atol=1e-3
-    )
+    found = contribution(coded, **public) / draws.RESIDUAL_SUM_SCALE
+    np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(28, 28, 1), (6, 9, 3), (64, 40, 1)])

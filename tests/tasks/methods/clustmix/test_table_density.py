@@ -150,9 +150,8 @@ def test_a_part_is_measured_as_a_release_of_all_parts_at_their_noise_without_ker
         whole.label_counts,
         whole.one_ways,
     )
-    assert part.rounds * part.residuals == pytest.approx(
-        whole.rounds * whole.residuals + whole.kernel
-    )
+    both = whole.rounds * whole.residuals + whole.kernel
+    assert part.rounds * part.residuals == pytest.approx(both)
     few, many = (rule.most_codes(layout, mu=0.25, parts=parts, **given) for parts in (1, 4))
     assert few < many == rule.most_codes(layout, mu=0.5, **given)
     plan = table_draws.plan_of(layout, mu=0.25, parts=4, **given)

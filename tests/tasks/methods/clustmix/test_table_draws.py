@@ -123,9 +123,8 @@ def test_residuals_are_those_of_their_definition(drawn):
         largest = max(np.linalg.norm(np.eye(3)[c] - p) for c in range(3))
         residual = (np.eye(3)[label] - p) / largest / max(1.0, np.linalg.norm(phi))
         expected = expected + weight * np.outer(phi, residual)
-    np.testing.assert_allclose(
-        contribution(rows, **public) / draws.RESIDUAL_SUM_SCALE, expected, atol=2e-3
-    )
+    found = contribution(rows, **public) / draws.RESIDUAL_SUM_SCALE
+    np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
 def test_kernel_residuals_are_those_of_their_definition(drawn):

@@ -32,14 +32,12 @@ def test_features_are_white_under_the_released_shares():
     assert features.column.tolist() == [0] * 5 + [1] * 2
     codes = np.array([[2, 1, 0], [5, 2, 0]])
     design = features.design(codes)
-    np.testing.assert_allclose(
-        design[0], [1.0, *features.tables[0][2], *features.tables[1][1]], rtol=1e-6
-    )
+    expected = [1.0, *features.tables[0][2], *features.tables[1][1]]
+    np.testing.assert_allclose(design[0], expected, rtol=1e-6)
     counts = np.zeros((10, 1))
     np.add.at(counts[:, 0], np.array([0, 6, 9]) + codes, 1.0)
-    np.testing.assert_allclose(
-        features.of_counts(counts)[:, 0], design[:, 1:].sum(axis=0), rtol=1e-5
-    )
+    summed = features.of_counts(counts)[:, 0]
+    np.testing.assert_allclose(summed, design[:, 1:].sum(axis=0), rtol=1e-5)
     some = features.only(np.array([True, False, False, False, True, False, True]))
     assert [table.shape for table in some.tables] == [(6, 2), (3, 1), (1, 0)]
 
@@ -82,11 +80,9 @@ def test_exact_sums_lead_back_to_the_model_that_they_came_from(n_labels):
     patients, loudness = 50_000.0, np.array([0.1, 1.0, 0.5, 1.0, 0.3, 1.0])
     column = np.array([0, 0, 1, 2, 2])
     start = labels.start_model(shares, np.ones(5), column, scale=1.0, reach=np.ones(n_labels - 1))
+    left = design.T @ (weights[:, None] * (p - shares))
     sums = labels.Sums(
-        values=loudness[:, None]
-        * (design.T @ (weights[:, None] * (p - shares)))
-        @ basis
-        * (patients / n),
+        values=loudness[:, None] * left @ basis * (patients / n),
         loudness=np.diag(loudness),
         noise=np.eye(6),
         drawn_at=labels.probabilities(design, start.coefficients),
@@ -122,6 +118,18 @@ def test_the_order_in_which_labels_are_declared_says_nothing():
         told.learn(noisy[:, labels_as], told.loudness(stddev=20.0), stddev=20.0)
         found.append(np.concatenate([told.intercepts[None], told.scores]))
     np.testing.assert_allclose(found[0][:, order], found[1], atol=1e-6)
+
+
+def test_the_rarity_of_a_record_says_nothing_of_the_label_in_a_wide_table():
+    for d, effect in ((100, True), (101, False)):
+        layout = Layout.of(domain_with(*[3] * d, labels=("a", "b")))
+        counts = np.tile([[60.0, 20.0, 10.0], [3.0, 3.0, 4.0]], d)
+        released = {"label_shares": np.array([0.9, 0.1]), "patients": np.array(100.0),
+                    "counts_by_label": counts, "counts_stddev": np.array(10.0)}  # fmt: skip
+        features = white_features(layout, counts.sum(axis=0) / 100.0, floor=0.0)
+        mixture = np.random.default_rng(5).integers(0, 3, (500, d)).astype(np.uint16)
+        model = rounds.Rounds(layout, features, released, mixture, scale=0.17)._model
+        assert (np.abs(model.coefficients[-1]) > 1e-3).all() == effect
 
 
 INTERACTIONS = {"levels": (12, 17), "numbers": (0, 2), "both": (1, 16)}

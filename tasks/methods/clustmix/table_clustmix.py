@@ -1,10 +1,10 @@
 """ClustMix on tables and item sets: approximate, adapt, anonymise, mix, by one public rule.
 
 Approximate: counts of codes by label and tables of pairs of columns are released, and a mixture of
-product distributions is fitted to them. Adapt: a label model is fitted to what the counts say.
-Anonymise: the model is corrected by residuals, each as large as its bound allows. Mix: rows come
-from the mixture and labels from the model. Every look at the rows is one planned Gaussian draw, and
-the whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
+product distributions is fitted to them. Adapt: a label model is fitted to the counts. Anonymise:
+the model is corrected by residuals, each as large as its bound allows. Mix: rows come from the
+mixture and labels from the model. Every look at the rows is one planned Gaussian draw, and the
+whole is mu-GDP by composition (Dong, Roth and Su 2019, Corollary 3.3).
 
 Source of the chain: Madl et al., "Approximate, Adapt, Anonymize (3A)", Algorithm 2.
 """
@@ -86,7 +86,7 @@ class TableClustMix:
     def relabelled(
         self, released: Released, codes: Codes, label: Codes, rng: np.random.Generator
     ) -> Codes:
-        """Draw labels again, in equal shares, of records (n, d) whose codes have changed since."""
+        """Redraw labels of records (n, d) whose codes have changed; their shares stay the same."""
         scores = self._allowed_scores(released, codes)
         shares = np.bincount(label, minlength=scores.shape[1]) / len(label)
         intercepts = _intercepts(scores, np.maximum(shares, _NEVER))
@@ -102,7 +102,7 @@ class TableClustMix:
     ) -> Records:
         """Sample rows with allowed codes, exactly: from the mixture that is conditioned on them.
 
-        What the shares of the labels are among all rows says where those of the asked ones begin.
+        Intercepts are fitted to the label shares of all rows, without the conditions.
         """
         whole = sampler.of_rows(mixture_of(released), self._layout)
         _, scores = self._records(whole, released, n_rows=self.effort.fit_rows, rng=rng)
@@ -135,7 +135,7 @@ class TableClustMix:
         return scores
 
     def scores(self, released: Released, codes: Codes) -> Floats:
-        """Scores (n, C) of the labels of records (n, d), but for the intercepts."""
+        """Scores (n, C) of the labels of records (n, d), without the intercepts."""
         layout = self._layout
         scores = np.zeros((len(codes), layout.n_labels))
         for column in range(layout.n_declared):
@@ -158,7 +158,7 @@ class TableClustMix:
         return measured_cells(self.domain, released, noisy, *columns)
 
     def shares_by_label(self, released: Released) -> Floats:
-        """Shares (W, C) of patients by declared code and label, as of records by a public seed."""
+        """Shares (W, C) of patients by declared code and label, in records of a public seed."""
         rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
         with threadpool_limits(1, user_api="blas"):
             codes, scores = self._records(mixture_of(released), released, n_rows=n_rows, rng=rng)
@@ -167,7 +167,7 @@ class TableClustMix:
         return np.asarray(ones.T @ each)[1:]
 
     def drawn_at(self, plan: MeasurementPlan, released: Released, sums: Part) -> Part:
-        """Return what sealed sums were drawn at; see `pooled_sums`."""
+        """Return the public arrays at which sealed sums were drawn; see `pooled_sums`."""
         drawn_at = table_pool.replayed(plan, sums, lambda again: self._mixing(again, released))
         return {**table_pool.measured(released), **drawn_at}
 
@@ -184,7 +184,7 @@ class TableClustMix:
         return rule.shares_of(self._layout, patients=patients, mu=mu, parts=parts)
 
     def _partition(self, curator: Curator, released: Released) -> Released:
-        """Say what is measured of each column; public."""
+        """Return the numbers of codes and of visits that are measured; public."""
         layout = self._layout
         return {"n_codes": np.array(layout.n_codes), "n_visits": np.array(layout.n_visits)}
 
@@ -320,9 +320,9 @@ class TableClustMix:
 
 
 def _intercepts(scores: Floats, shares: Floats) -> Floats:
-    """Return intercepts (C,) with which mean probabilities of scores (n, C) are the shares.
+    """Return intercepts (C,) under which the mean probabilities of scores (n, C) are the shares.
 
-    A label that no row may have has none, whatever noise says.
+    A label that no row may have gets no share, whatever its noisy one is.
     """
     possible = np.isfinite(scores).any(axis=0)
     if not possible.all():

@@ -1,6 +1,6 @@
 """Measurements of one table in parts: counts add up, pair tables and rounds join one fit.
 
-Each part has its own pairs, groups and label model: nothing has to be chosen alike. The fits are
+Each part has its own pairs, groups and label model; parts need not agree on them. The fits are
 those of a single measurement, which is the case of one part. Post-processing of released values.
 """
 
@@ -34,7 +34,7 @@ _MEASURED = ("code_groups", "pair_used", "pair_scale", *_KERNEL)
 
 
 class _Replay(Curator):
-    """A curator of sealed sums: it gives each again, and notes what it was drawn at."""
+    """A curator that returns sealed sums, and records the public arrays of each draw."""
 
     def __init__(self, plan: MeasurementPlan, sums: Part) -> None:
         self.plan = plan
@@ -53,14 +53,14 @@ class _Replay(Curator):
 def replayed(
     plan: MeasurementPlan, sums: Part, stage: Callable[[Curator], Released]
 ) -> dict[str, NDArray[Any]]:
-    """Return what the sealed sums of a stage were drawn at, which runs again."""
+    """Run a stage again on its sealed sums; return the public arrays at which these were drawn."""
     replay = _Replay(plan, sums)
     stage(replay)
     return replay.drawn_at
 
 
 def measured(arrays: Released) -> dict[str, NDArray[Any]]:
-    """Return what a measurement has chosen: groups, pairs and the map of the kernel features."""
+    """Return the choices of a measurement: groups, pairs and the map of the kernel features."""
     return {name: arrays[name] for name in _MEASURED if name in arrays}
 
 
@@ -85,7 +85,7 @@ def pooled(
         if drawn:
             sums |= added(parts, PAIR_TABLES)
     elif drawn:
-        # Of no pair there is a table of all parts; of the one-ways there is.
+        # Parts measure different pairs, so only the one-ways have a sum over all parts.
         one_ways, stddev = estimates.joint_one_ways(layout, drawn)
         sums |= {f"sum_{PAIR_TABLES}": one_ways, f"stddev_{PAIR_TABLES}": np.array(stddev)}
         released["pair_used"] = np.zeros((layout.n_columns,) * 2, dtype=np.bool_)

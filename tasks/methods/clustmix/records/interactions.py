@@ -1,12 +1,12 @@
 """Interactions of two columns: products of their coordinates.
 
 A number has one coordinate, its standardised bin, and a column of levels has the standardised
-indicators of its largest ones. A product of two coordinates says what a label depends on where it
-hangs on neither column alone, as an exclusive or does: the second order of the ANOVA decomposition
-(Stitson and others, "Support vector ANOVA decomposition", 1997).
+indicators of its largest ones. Products of two coordinates represent labels that depend on two
+columns jointly and on neither alone, such as an exclusive or: the second order of the ANOVA
+decomposition (Stitson and others, "Support vector ANOVA decomposition", 1997).
 
 Coordinates are whole numbers whose products float64 holds exactly, so that those of a record are
-the same whatever stands beside it. Which products are taken follows from released values.
+the same in any batch. Released values determine the chosen products.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNIT, _WIDEST = 2**10, 3.0
 _MOST_LEVELS = 3
 _LEAST_VARIANCE, _LEAST_SPREAD = 0.01, 0.2
 _EVERYWHERE = 0.1
-"""Part of the mean association with the label that every column is taken to have."""
+"""Part of the mean association with the label that is added to that of each column."""
 
 
 def n_coordinates(layout: Layout) -> Integers:
@@ -59,7 +59,7 @@ def coordinates(layout: Layout, shares: Floats) -> Floats:
 
 
 def chosen_products(layout: Layout, association: Floats, most: int) -> Integers:
-    """Choose so many pairs (Q, 2) of coordinates, by the association (d,) of both columns."""
+    """Choose up to `most` pairs (Q, 2) of coordinates, by the association (d,) of both columns."""
     column = np.repeat(np.arange(layout.n_declared), n_coordinates(layout))
     left, right = np.triu_indices(len(column), 1)
     apart = column[left] != column[right]
@@ -80,5 +80,5 @@ def products_of(
 
 
 def spreads_of(made: Floats) -> Floats:
-    """Root mean squares (Q,) of products over released records, from a fifth of a unit on."""
+    """Root mean squares (Q,) of products over released records, at least a fifth of a unit."""
     return np.asarray(np.maximum(np.sqrt((made**2).mean(axis=0)), _LEAST_SPREAD * _UNIT**2))

@@ -1,13 +1,13 @@
-"""Kernel features of a record: what its columns say together, by inducing points and by products.
+"""Kernel features of a record: joint effects of its columns, by inducing points and products.
 
 Records are embedded (numbers as standardised ordinals, levels as indicators, each column scaled by
 its association with the label) and compared with inducing points by a Gaussian kernel. The features
 are the Nystroem map of that kernel, less what is linear in the embedding, in the directions that
 vary the most over the released mixture; beside them stand `interactions` of two columns.
 
-A record's features are the same to the last bit whatever stands beside it: the embedding and both
-matrices are whole numbers, with products and sums that float64 holds exactly, and the kernel is
-read from a table. Fitting is post-processing of released values.
+A record's features are the same to the last bit in any batch: the embedding and both matrices are
+whole numbers, with products and sums that float64 holds exactly, and the kernel is read from a
+table. Fitting is post-processing of released values.
 
 Source: Williams and Seeger, "Using the Nystroem method to speed up kernel machines", 2000.
 """
@@ -51,9 +51,9 @@ class KernelMap:
 
     The embedding (W, E) of each code of a declared column, the inducing points (M, E), the matrix
     (M, q) on the kernel and the linear part (E, q) are whole numbers. The reach is the squared
-    distance at which the kernel has fallen to 1 / e; shift and factors (q,) come after both.
-    Coordinates (W, E') of each code, whole numbers, the pairs (Q, 2) of them that are multiplied,
-    and the spread (Q,) of each product are of `interactions`.
+    distance at which the kernel has fallen to 1 / e; shift and factors (q,) are applied last. From
+    `interactions` come the coordinates (W, E') of each code, whole numbers, the pairs (Q, 2) to
+    multiply, and the spread (Q,) of each product.
     """
 
     embedding: Floats
@@ -80,8 +80,8 @@ class KernelMap:
     ) -> Self:
         """Fit the map to released values alone.
 
-        Shares (W,) of codes, the association of each declared column with the label (d,), and codes
-        (N, d) of a sample of the mixture.
+        The inputs are shares (W,) of codes, the association of each declared column with the label
+        (d,), and codes (N, d) of a sample of the mixture.
         """
         coordinates = interactions.coordinates(layout, shares)
         products = interactions.chosen_products(layout, association, n_products)
@@ -123,7 +123,7 @@ class KernelMap:
 
     @classmethod
     def of(cls, released: Mapping[str, NDArray[Any]]) -> Self:
-        """Return the map of a measurement; those of before there were products have none."""
+        """Return the map of a measurement, without products if it has none."""
         arrays: dict[str, Any] = {"coordinates": _NONE, "products": _NONE, "spreads": _NONE}
         for name in cls.__dataclass_fields__:
             arrays[name] = released.get(f"kernel_{name}", arrays.get(name))
@@ -193,7 +193,7 @@ def association_with_label(
 ) -> Floats:
     """Association of each declared column (d,) with the label: Pearson's mean square contingency.
 
-    What noise of this standard deviation adds to noisy counts (C, W) is taken off, down to zero.
+    The expected square of the noise of counts (C, W) is subtracted; the result is at least zero.
     """
     total = by_label.sum(axis=0)
     patients = total[layout.block(0)].sum()

@@ -1,11 +1,11 @@
-"""Features of the label model: white directions of each column, and how loudly each is measured.
+"""Features of the label model: white directions of each column, and their loudness in a draw.
 
-What a column says about the label is a function of its code with a Gaussian prior: smooth along
-bins, free for levels and for the missing code. In coordinates in which the released shares are
-white, the eigenvectors of that prior are the features; a released gradient of all of them has equal
-noise, so they are scaled before: a direction gets the more, the less is known of it, as far as the
-noise allows it to be learned at all (reverse water-filling). Where patients are many that is every
-code; where they are few it is the slope along the bins.
+The effect of a column on the label is a function of its code with a Gaussian prior: smooth along
+bins, independent for levels and the missing code. In coordinates in which the released shares are
+white, the eigenvectors of that prior are the features. A released gradient has equal noise in all
+of them, so each is multiplied by its loudness before the draw (reverse water-filling): the more
+uncertain a coefficient, the louder its feature, and 0 if noise would hide it. With many patients
+this measures every code; with few, only the slope along the bins.
 
 Post-processing of released values.
 """
@@ -31,8 +31,8 @@ class LabelFeatures:
 
     Tables (k_j, k_j - 1) hold the features of each code: mean zero and variance one under the
     released shares. The prior (q,) is the variance of each feature's coefficient at unit scale,
-    largest first in a column; `column` (q,) is the column of each feature. The rarity (q,) makes of
-    the features the sum over columns of ``-log`` of the share of a record's code, but for its mean.
+    largest first in a column; `column` (q,) is the column of each feature. Weighted by `rarity`
+    (q,), features add up to the centred sum of ``-log`` of the shares of a record's codes.
     """
 
     tables: tuple[Floats, ...]
@@ -65,7 +65,7 @@ class LabelFeatures:
         return tuple(table * part for table, part in self._with(loudness))
 
     def by_code(self, coefficients: Floats) -> Floats:
-        """Turn coefficients of shape (q, c) to what every code adds, shape (W, c)."""
+        """Turn coefficients (q, c) of the features into contributions (W, c) of the codes."""
         return np.concatenate([table @ part for table, part in self._with(coefficients)])
 
     def of_counts(self, counts: Floats) -> Floats:
@@ -80,7 +80,7 @@ class LabelFeatures:
 def white_features(layout: Layout, shares: Floats, *, floor: float) -> LabelFeatures:
     """Make the features of released one-way shares (W,); the hidden column has none.
 
-    The floor is mixed into each code: about its noise, so that no code is thought rarer.
+    The floor, about the noise of a share, is added to each share: no code then counts as rarer.
     """
     tables, priors, columns, rarities = [], [], [], []
     for column in range(layout.n_declared):
@@ -108,12 +108,12 @@ def white_features(layout: Layout, shares: Floats, *, floor: float) -> LabelFeat
 
 
 def loudness_of(variances: Floats, *, information: float) -> Floats:
-    """Scale features so that what remains unknown of their coefficients is least in sum.
+    """Return the loudness (q,) that minimises the sum of the posterior variances of coefficients.
 
     Measured at loudness c, a coefficient of variance v keeps ``1 / (1 / v + c^2 information)``. The
     least sum under ``sum c^2 = 1`` is at ``c^2 = max(0, level - 1 / (v information))``.
 
-    The variances (q,) are what is not known yet, each above 0; the information is the precision of
+    The variances (q,) are those before the draw, each above 0; the information is the precision of
     a coefficient at loudness one. The result is not negative, and its squares sum to one.
 
     Source: Cover and Thomas 2006, section 10.3.3.

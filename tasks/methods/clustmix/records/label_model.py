@@ -1,17 +1,18 @@
 """The released label model: the posterior mode of a multinomial logistic model.
 
-Everything known of the label is a noisy sum over the patients, ``sum h phi (e_y - p_t)``, with
-features phi, a row weight h and a model p_t that were public when it was drawn. A model p predicts
-it on N rows of the released mixture as ``(n / N) sum h phi (p - p_t)``, with the variance of the
-noise and of the sampling of patients. The mode of the posterior under a Gaussian prior is found by
-conjugate gradients; the prior's scale of each column by expectation-maximisation.
+The data are noisy sums over the patients, ``sum h phi (e_y - p_t)``, with features phi, a row
+weight h and a model p_t that were public when a sum was drawn. A model p predicts such a sum on N
+rows of the released mixture as ``(n / N) sum h phi (p - p_t)``, with the variance of the noise and
+of the sampling of patients. Conjugate gradients find the posterior mode under a Gaussian prior;
+expectation-maximisation fits the prior's scale of each column.
 
-Labels are handled in C - 1 orthonormal contrasts, best with the rarest label last: a rare label is
-then compared with the mean of those before it. Of its prior variance a contrast has the part that
-its sums carry: effects that noise explains as well shrink to none, those of the labels before it.
+Labels are coded by C - 1 orthonormal contrasts, best with the rarest label last: each label is then
+compared with the mean of those before it. The prior variance of a contrast is multiplied by the
+part that the sums support (`carried_parts`): effects that noise may explain shrink to zero, so that
+a label has those of the labels before it.
 
-The curvature, of Gauss and Newton, leaves out what two contrasts have to do with each other; it is
-the preconditioner of a gradient that does not. Post-processing of released values.
+The Gauss-Newton curvature leaves out the terms between contrasts. It only preconditions the
+gradient, which is complete. Post-processing of released values.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _PARTS, _STRONG = 0.25 ** np.arange(7.0), 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Sums:
-    """One released set of sums (m, C - 1) by contrast, over so many patients.
+    """One released set of sums (m, C - 1) by contrast, over a number of patients.
 
-    The loudness (m, 1 + q) makes what was summed of the features, of which the first is one; the
-    noise is a covariance. On the rows of the mixture's sample the sums were drawn with these
-    weights (N,), at a model p_t of these probabilities (N, C).
+    The matrix `loudness` (m, 1 + q) maps the features, the first of which is one, to the summed
+    quantities; `noise` is a covariance. On the sample of the mixture, `weights` (N,) are the row
+    weights of the draw, and `drawn_at` (N, C) the probabilities of its model p_t.
     """
 
     values: Floats
@@ -50,10 +51,9 @@ class Sums:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelModel:
-    """Coefficients (1 + q, C - 1) of the contrasts, with what is known of them.
+    """Coefficients (1 + q, C - 1) of the contrasts, with their posterior variances and scales.
 
-    Variances are posterior ones; scales (d,) are the prior variance of each column, but for the
-    factor of each contrast.
+    Scales (d,) multiply the prior variances of a column's features; `reaches` those of a contrast.
     """
 
     coefficients: Floats
@@ -67,12 +67,12 @@ def contrasts(n_labels: int) -> Floats:
 
 
 def reaches(labels: Floats, *, scale: float) -> Floats:
-    """Prior variance of each contrast (C - 1,), over that of two equally frequent labels.
+    """Prior variance of each contrast (C - 1,), relative to that of two equally frequent labels.
 
-    Labels (C,) are shares, the most frequent first. To say that a record has one of share a, and
-    none of the others, takes log-odds of ``log((1 - a) / a)``; the prior reaches as far at least,
-    where its standard deviation of a record's log-odds is `scale` for two equally frequent labels.
-    Those of label j to the mean of the j before it are ``sqrt((j + 1) / j)`` times their contrast.
+    Labels (C,) are shares, the most frequent first. Features must add ``log((1 - a) / a)`` to the
+    log-odds of a label of share a to make it as likely as not. The prior standard deviation of a
+    record's log-odds is at least as large; it is `scale` for two equally frequent labels. The
+    log-odds of label j to the mean of the j before it are ``sqrt((j + 1) / j)`` times the contrast.
     """
     rare, before = labels[1:], np.arange(1.0, len(labels))
     wider = np.maximum(1.0, np.log((1.0 - rare) / rare) / scale)
@@ -82,10 +82,10 @@ def reaches(labels: Floats, *, scale: float) -> Floats:
 def start_model(
     labels: Floats, prior: Floats, column: Integers, *, scale: float, reach: Floats
 ) -> LabelModel:
-    """Return the model that knows the shares of the labels (C,), above 0, alone.
+    """Return the model that predicts the shares of the labels (C,), above 0, for every record.
 
     The prior (q,) is the variance of each feature at unit scale of its column, `scale` the prior
-    standard deviation of the log-odds of two labels, and `reach` what `reaches` returns.
+    standard deviation of the log-odds of two labels, and `reach` the result of `reaches`.
     """
     basis = contrasts(len(labels))
     coefficients = np.zeros((1 + len(prior), basis.shape[1]))
@@ -100,7 +100,7 @@ def start_model(
 
 
 def with_features(sums: Sums, more: int) -> Sums:
-    """Return sums that say nothing of so many features more."""
+    """Extend sums by `more` features that they do not measure."""
     return replace(
         sums,
         values=np.pad(sums.values, ((0, more), (0, 0))),
@@ -112,9 +112,9 @@ def with_features(sums: Sums, more: int) -> Sums:
 def grown(
     model: LabelModel, prior: Floats, group: Integers, *, scale: float, reach: Floats
 ) -> LabelModel:
-    """Return the model with features of this prior (q,) that it knows nothing of.
+    """Extend a model by features of this prior (q,), with coefficients of zero.
 
-    Those of one group (q,), which is counted from 0, share a scale, as those of a column do.
+    Features of one group (q,), numbered from 0, share a scale, as those of a column do.
     """
     more = len(prior)
     variances = _prior_variances(scale**2 / 2.0 * prior, reach)[1:]
@@ -127,12 +127,12 @@ def grown(
 
 @dataclass(frozen=True, kw_only=True)
 class Posterior:
-    """Everything that a fit reads, beside the released sums.
+    """The released sums, and everything else that a fit reads.
 
     The design (N, 1 + q) has ones and features of rows of the mixture; prior, column and reach are
     those of `start_model`. Means (1 + q, C - 1) are prior ones of the coefficients; scales of
-    columns are drawn to the prior variance `reference`. By the dispersion the sums vary more than
-    those of as many patients, since the rows are not theirs (quasi-likelihood; McCullagh 1983).
+    columns are shrunk toward the prior variance `reference`. The dispersion multiplies the sampling
+    variance of the sums, since the rows are not the patients (quasi-likelihood; McCullagh 1983).
     """
 
     design: Floats32
@@ -159,12 +159,10 @@ def probabilities(design: Floats32, coefficients: Floats) -> Floats:
 def fit(
     posterior: Posterior, model: LabelModel, *, steps: int, carried: Floats | float = 1.0
 ) -> tuple[LabelModel, float]:
-    """Go from a model to the mode of the posterior, by at most so many steps of its scales.
+    """Find the posterior mode from a starting model, in at most `steps` updates of the scales.
 
-    Of the prior variance of its effects each contrast has the `carried` part (C - 1,).
-
-    The second result is the log, but for a constant, of how likely the released sums are, all
-    coefficients together, by Laplace's approximation.
+    The prior variance of each contrast's effects is multiplied by its `carried` part (C - 1,). The
+    second result is the log evidence of the sums, up to a constant (Laplace's approximation).
     """
     found, place, moved = _Newton(posterior), model, np.inf
     for step in range(steps):
@@ -187,12 +185,12 @@ def fit(
     total = found.loss(place.coefficients, found.at(place.coefficients))
     total += float(np.linalg.slogdet(_with_diagonals(information, found.precision))[1].sum())
     total -= float(np.log(found.precision).sum())
-    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in found.noise)
+    total -= sum(float(np.linalg.slogdet(inverse)[1].sum()) for inverse in found.inverses)
     return place, -total / 2.0
 
 
 def _descend(found: _Newton, start: Floats, *, inverses: Floats) -> Floats:
-    """Go down by conjugate gradients (Polak and Ribiere 1969), the curvature as preconditioner."""
+    """Minimise by conjugate gradients (Polak and Ribiere 1969), preconditioned by curvature."""
     place, current = start, found.at(start)
     before, last, direction = np.inf, np.zeros_like(start), np.zeros_like(start)
     for _ in range(_DESCENTS):
@@ -223,9 +221,9 @@ def _prior_variances(features: Floats, reach: Floats) -> Floats:
 
 
 def carried(posterior: Posterior, model: LabelModel) -> Floats:
-    """Return what `carried_parts` does of the sums near a model, as if the rows were the patients.
+    """Return `carried_parts` of the sums, linearised at a model, at a dispersion of one.
 
-    A dispersion would explain effects as well as noise does.
+    A larger dispersion would explain true effects as sampling error.
     """
     found = _Newton(replace(posterior, dispersion=1.0))
     current = found.at(model.coefficients)
@@ -239,15 +237,16 @@ def carried(posterior: Posterior, model: LabelModel) -> Floats:
 def carried_parts(
     information: Floats, pulled: Floats, column: Integers, *, means: Floats, variances: Floats
 ) -> Floats:
-    """Part of its prior variance (C - 1,) that each contrast's effects have, by their likelihood.
+    """Part (C - 1,) of its prior variance that the effects of each contrast keep, by the evidence.
 
     Near the mode the sums are a Gaussian likelihood of the coefficients of a contrast, with this
     information matrix (C - 1, m, m) and precision-weighted mean (m, C - 1). With part g the prior
     has g times the variances and root g times the means (m, C - 1); the first coefficient, the
-    intercept, keeps its own and is integrated out (MacKay 1992, section 4). The part is one as far
-    as one is likelier than none, by twenty to one (strong evidence; Kass and Raftery 1995): of all
-    columns, or of any single one, as likely beforehand. For the rest it is the posterior mean of g
-    over powers of 1/4, of prior weight ``g**-0.25``: caution where sums say nothing.
+    intercept, keeps its own and is integrated out (MacKay 1992, section 4). The result is a
+    weighted mean of two values. The first is 1; its weight is the probability that there are
+    effects, at prior odds of 1 to 20 (strong evidence; Kass and Raftery 1995), in all columns or in
+    a single one, equally likely. The second is the posterior mean of g over powers of 1/4, with
+    prior weights ``g**-0.25``, which prefer small parts where the sums have little information.
     """
     result = np.empty(len(information))
     for c, (matrix, pull) in enumerate(zip(information, pulled.T, strict=True)):
@@ -268,7 +267,7 @@ def carried_parts(
 
 
 def _log_likelihoods(information: Floats, pulled: Floats, means: Floats) -> Floats:
-    """Log likelihood of each part of the variance over that of none, at prior variances of one."""
+    """Log likelihood ratio of each of `_PARTS` to a part of zero, at prior variances of one."""
     values, axes = np.linalg.eigh(information)
     values, data = np.maximum(values, 0.0)[:, None], (axes.T @ pulled)[:, None]
     centre = np.sqrt(_PARTS) * (axes.T @ means)[:, None]
@@ -283,7 +282,7 @@ def _with_diagonals(matrices: Floats, values: Floats) -> Floats:
 
 
 def _scales(posterior: Posterior, offsets: Floats, variances: Floats) -> Floats:
-    """Expectation-maximisation of each column's prior variance, drawn to a common one."""
+    """Expectation-maximisation of each column's prior variance, shrunk toward a common one."""
     squares = (offsets[1:] ** 2 + variances[1:]) / posterior.reach
     squares = squares.sum(axis=1) / posterior.prior
     n_columns = int(posterior.column.max()) + 1
@@ -295,17 +294,16 @@ def _scales(posterior: Posterior, offsets: Floats, variances: Floats) -> Floats:
 
 
 _Seen = tuple[Floats32, list[Floats]]
-"""Probabilities of the rows, and what the released sums leave unexplained."""
+"""Probabilities of the rows, and residuals of the released sums."""
 
 
 class _Newton:
-    """Residuals and derivatives at coefficients.
+    """Residuals and derivatives of the log posterior density at coefficients.
 
-    The noise holds the inverse variances of the sums, as of the last `information`; prior precision
-    and means are those that `assume` has set.
+    `information` sets the inverse covariances of the sums; `assume` sets prior precision and means.
     """
 
-    noise: list[Floats]
+    inverses: list[Floats]
     precision: Floats
     means: Floats
 
@@ -314,7 +312,7 @@ class _Newton:
         self._basis = contrasts(posterior.sums[0].values.shape[1] + 1)
 
     def assume(self, scales: Floats, carried: Floats | float) -> None:
-        """Take the prior of columns of these scales (d,), of which a part (C - 1,) is carried."""
+        """Set the prior by the scales (d,) of the columns and the `carried` parts (C - 1,)."""
         posterior = self._posterior
         variances = scales[posterior.column] * posterior.prior
         self.precision = 1.0 / _prior_variances(variances, posterior.reach * carried)
@@ -334,37 +332,37 @@ class _Newton:
         return found, left
 
     def information(self, current: _Seen) -> Floats:
-        """Return the curvature by contrast but for the prior; set the noise."""
+        """Return the curvature of the sums by contrast; set their inverse covariances."""
         design = self._posterior.design
         basis = self._basis.astype(np.float32)
         variance = np.maximum(current[0] @ basis**2 - (current[0] @ basis) ** 2, 0.0)
         total = np.zeros((basis.shape[1], design.shape[1], design.shape[1]))
         squares = design * design
-        self.noise = []
+        self.inverses = []
         for sums in self._posterior.sums:
-            noise = np.empty((basis.shape[1], *sums.noise.shape))
+            inverse = np.empty((basis.shape[1], *sums.noise.shape))
             rows, scale = sums.weights[:, None] * variance, self._posterior.row_scale(sums)
             sampled = scale * (squares.T @ (sums.weights[:, None] * rows)).astype(np.float64)
             sampled *= self._posterior.dispersion
             sampled = sums.loudness**2 @ sampled + 1e-6
             for c in range(basis.shape[1]):
-                noise[c] = np.linalg.inv(sums.noise + np.diag(sampled[:, c]))
+                inverse[c] = np.linalg.inv(sums.noise + np.diag(sampled[:, c]))
                 # A matrix times its own transpose takes half as long.
                 root = design * np.sqrt(rows[:, c])[:, None]
                 derivative = scale * sums.loudness @ (root.T @ root).astype(np.float64)
-                total[c] += derivative.T @ noise[c] @ derivative
-            self.noise.append(noise)
+                total[c] += derivative.T @ inverse[c] @ derivative
+            self.inverses.append(inverse)
         return total
 
     def gradient(self, coefficients: Floats, current: _Seen) -> Floats:
-        """Gradient of sums and prior."""
+        """Gradient of the log posterior density."""
         return self.pull(current) - self.precision * (coefficients - self.means)
 
     def pull(self, current: _Seen) -> Floats:
-        """Gradient of the sums with all contrasts: rows pull by their own covariance of these."""
+        """Gradient of the log likelihood of the sums, with the terms between contrasts."""
         design, (found, left) = self._posterior.design, current
         total = np.zeros((design.shape[1], self._basis.shape[1]))
-        for sums, inverses, missed in zip(self._posterior.sums, self.noise, left, strict=True):
+        for sums, inverses, missed in zip(self._posterior.sums, self.inverses, left, strict=True):
             weighted = sums.loudness.T @ np.einsum("cij,jc->ic", inverses, missed)
             pull = design @ weighted.astype(np.float32)
             pull *= (self._posterior.row_scale(sums) * sums.weights)[:, None]
@@ -374,8 +372,8 @@ class _Newton:
         return total
 
     def loss(self, coefficients: Floats, current: _Seen) -> float:
-        """Squared residuals in their variances, and the prior."""
+        """Squared residuals over their variances, and the squared distance from the prior."""
         total = float((self.precision * (coefficients - self.means) ** 2).sum())
-        for residual, inverses in zip(current[1], self.noise, strict=True):
+        for residual, inverses in zip(current[1], self.inverses, strict=True):
             total += float((residual * np.einsum("cij,jc->ic", inverses, residual)).sum())
         return total

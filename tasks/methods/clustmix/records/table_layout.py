@@ -1,8 +1,8 @@
 """The measured columns of a table: their codes, and the number of rows of a patient as one more.
 
-A row of a patient with m rows weighs 1 / m, so what is measured is a distribution of patients.
-Where a patient may have several rows, their number is a hidden column of its own, by which the
-sampler goes back from patients to rows.
+A row of a patient with m rows weighs 1 / m, so that measured shares are of patients. Where a
+patient may have several rows, their number is a hidden column, by which the sampler goes back from
+patients to rows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ LABEL_COUNTS, PAIR_TABLES = "label_counts", "pair_tables"
 """Names of the first two draws."""
 
 _SMOOTH_BINS = 3.0
-"""Length over which effects of neighbouring bins are alike."""
+"""Length scale, in bins, of the smooth prior of effects."""
 
 _ROUGH = 0.35
-"""Standard deviation of what a bin has for itself, relative to the smooth part."""
+"""Standard deviation of the independent effect of a bin, relative to the smooth part."""
 
 MAX_VISITS = 8
 """Most levels of the hidden column; the last one stands for as many rows or more."""

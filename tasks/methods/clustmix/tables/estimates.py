@@ -26,11 +26,11 @@ _LEAST_SCALE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Estimated numbers of patients, at least 1, by label and code (C, W), with noise.
+    """Estimated counts of patients by label and code (C, W), their noise, and shares from them.
 
-    Every block of ``by_label`` sums to the size of the label. `stddev` is of one of its entries,
-    `one_way_stddev` about that of one code's number over all labels. Shares of labels (C,) are each
-    above 0, and every block of the shares of codes (W,) is a distribution.
+    Every block of ``by_label`` sums to the size of its label. `stddev` is the noise of one entry,
+    `one_way_stddev` about that of a code's count over all labels. `patients` is at least 1. Shares
+    of labels (C,) are above 0, and every block of the shares of codes (W,) is a distribution.
     """
 
     by_label: Floats
@@ -46,7 +46,7 @@ def first_counts(layout: Layout, noisy: Floats, *, unit_stddev: float) -> Counts
     sizes, by_label = counts_of(noisy, layout.n_codes)
     stddev = unit_stddev * centred_norm(layout.n_codes)
     patients = max(float(sizes.sum()), 1.0)
-    # Nearly even labels where noise hides them: the other ones are then not taken for all.
+    # Where noise dominates, the floor makes labels nearly even, so that none dominates the weights.
     labels = _possible(sizes / patients, np.full(layout.n_labels, 0.5 * stddev / patients))
     counts = _counts(layout, labels, patients, by_label, stddev=stddev)
     deviation = stddev / count_factor(layout.n_codes) / patients
@@ -106,7 +106,7 @@ def _counts(
 
 
 def _possible(shares: Floats, least: Floats) -> Floats:
-    """Return shares that are a distribution; one that noise has lost keeps what noise allows."""
+    """Raise shares to their least values (C,), and normalise them to a distribution."""
     found = np.maximum(shares, least)
     return np.asarray(found / found.sum())
 
@@ -114,13 +114,15 @@ def _possible(shares: Floats, least: Floats) -> Floats:
 def label_shares(
     layout: Layout, counts: Counts, counted: Floats, deviation: float
 ) -> tuple[Floats, Floats]:
-    """Shares of the labels (C,) and their standard deviations, of their counts and their codes.
+    """Estimate the shares of the labels (C,) from their counts and codes, with standard errors.
 
-    Had a label the codes of all patients, its centred counts would be the centred one-ways times
-    its share: each column would count it again, the louder the less even its codes are. A label has
-    codes of its own, in each column with the variance that `label_weights` learns, and in all
-    together more or less even ones: by a quarter, as in fifteen public tables, of what the other
-    labels are of all. Both are errors of what codes say; counts ``counted`` have the deviation.
+    If a label had the codes of all patients, its centred counts would be its share times the
+    centred one-ways. Weighted least squares on these counts is therefore a second estimate beside
+    ``counted``, whose noise is ``deviation``. Its error has two parts. In each column a label's
+    codes deviate with the variance of `own_variances`. Over all columns they are more or less
+    uneven than those of all patients, with a relative standard deviation of a quarter of the share
+    of the other labels (as in fifteen public tables). The result weights both estimates by their
+    inverse variance.
     """
     share, stddev = counts.labels, counts.stddev / counts.patients
     centred = without_means(counts.by_label, layout.offsets) / counts.patients
@@ -130,7 +132,7 @@ def label_shares(
     loudness = np.add.reduceat(uneven**2, starts)[:, None] / variances
     weighted = (np.add.reduceat(centred * uneven, starts, axis=1).T / variances).sum(axis=0)
     precision = np.maximum(loudness.sum(axis=0), 1e-12)
-    # One-ways are drawn to even ones where they are noise; what that makes louder is the same.
+    # Shrinkage of the one-ways toward even shares inflates all slopes alike; they sum to one.
     scale = max(float((weighted / precision).sum()), _LEAST_SCALE)
     errors = 1.0 / (precision * scale**2) + (_OWN_EVENNESS * share * (1.0 - share)) ** 2
     both = 1.0 / deviation**2 + 1.0 / errors
@@ -138,9 +140,10 @@ def label_shares(
 
 
 def own_variances(layout: Layout, labels: Floats, by_label: Floats, *, stddev: float) -> Floats:
-    """Variance (d,) of what is a label's own in the shares of a column's codes.
+    """Variance (d,) by which the codes of a label deviate from those of all, for each column.
 
-    The counts (C, W) are centred, in shares of all patients, with this noise.
+    Moment estimates, shrunk toward a pooled one. The counts (C, W) are centred, in shares of all
+    patients, with this noise.
     """
     squared = float(labels @ labels)
     left = by_label - labels[:, None] * by_label.sum(axis=0)
@@ -158,10 +161,10 @@ def label_weights(
     """Weights (d, C) of the labels' counts in a column's one-ways, and their precision (d,).
 
     Counts of a label of share ``a_c`` estimate ``a_c (p + delta_c)``, with the shares p of all and
-    the label's own deviation. Where noise hides the deviations, a rare label is mostly noise and
-    the large one estimates p; else p is the sum. The weights are the best linear ones
-    (Gauss-Markov) for ``delta`` with a variance that each column learns from its counts, subject to
-    ``sum a_c delta_c = 0``; p times the precision is the weighted sum.
+    the label's own deviation. Where noise exceeds the deviations, mainly large labels estimate p;
+    otherwise p is the sum of all. The weights are the best linear ones (Gauss-Markov), given ``sum
+    a_c delta_c = 0`` and, for each column, the variance of ``delta`` by `own_variances`. The
+    weighted sum estimates p times the precision.
 
     The counts (C, W) are centred, in shares of all patients, with this noise.
     """
@@ -175,13 +178,13 @@ def label_weights(
 
 
 def own_covariance(labels: Floats) -> Floats:
-    """Covariance (C, C) of what is the labels' own in a share of all patients, at variance one."""
+    """Covariance (C, C) of ``a_c delta_c`` in `label_weights`, where ``delta`` has variance one."""
     return np.asarray(np.diag(labels**2) - np.outer(labels**2, labels**2) / (labels @ labels))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnPairs:
-    """One released draw of one-ways and pair tables (values in its own units), of its patients."""
+    """A released draw of one-ways and pair tables, in its own units, and its number of patients."""
 
     choice: PairChoice
     values: Floats
@@ -190,7 +193,7 @@ class DrawnPairs:
 
     @classmethod
     def of(cls, layout: Layout, arrays: Released, noisy: Noisy, *, patients: float) -> Self:
-        """Return the draw of a release or a part of a pool (ValueError if it is none)."""
+        """Return the draw of a release or of a part of a pool (ValueError for invalid groups)."""
         groups, (norm, one_way) = arrays["code_groups"], arrays["pair_scale"]
         if ((groups < 0) | (groups >= layout.sizes)).any():
             raise ValueError("expected groups of the codes of a column")
@@ -244,11 +247,11 @@ class _PairTargets:
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """Targets of the fit of the mixture: tables of each draw, and what all draws say together.
+    """Targets of the fit of the mixture: pair tables of each draw, and shares from all draws.
 
-    `share_weight` is that of the squared error of a one-way share (W,). Codes by label (C, W) are
-    shares as well, of inverse variance `label_weight`; their blocks sum to the shares of the
-    labels. `drowned` says how far the tables are noise, from 0 to 1.
+    `share_weight` is the weight of the squared error of a one-way share (W,). Codes by label (C, W)
+    are shares as well, of inverse variance `label_weight`; their blocks sum to the shares of the
+    labels. `drowned` is the degree, from 0 to 1, to which noise dominates the tables.
     """
 
     pairs: tuple[_PairTargets, ...]
@@ -285,7 +288,7 @@ def pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> _PairTarg
     joins[row, np.arange(layout.width)] = 1.0
     tables = pairs.cells(layout) / pairs.patients
     tables += tables.T
-    # Rows and columns of a doubly centred table sum to zero; what they sum to is noise.
+    # Rows and columns of a doubly centred table sum to zero; other sums are noise.
     starts = np.cumsum(sizes) - sizes
     for _ in range(2):
         means = np.add.reduceat(tables, starts, axis=1) / sizes
@@ -301,17 +304,17 @@ def pair_targets(layout: Layout, shares: Floats, pairs: DrawnPairs) -> _PairTarg
 
 
 def _by_label(layout: Layout, counts: Counts) -> Floats:
-    """Shares of codes by label (C, W) with the estimated shares of labels and of codes.
+    """Joint shares of labels and codes (C, W), with the estimated shares as margins.
 
-    What a label has beyond its part of every code is scaled to vary as much as is the labels' own
-    in a column: noise makes it vary more, the likeliest values less (Louis, JASA 79, 1984).
+    Deviations from independence are scaled by the root of the part of their variance that is not
+    noise: posterior means would vary too little, noisy values too much (Louis, JASA 79, 1984).
     """
     stddev = counts.stddev / counts.patients
     centred = without_means(counts.by_label, layout.offsets) / counts.patients
     own = own_variances(layout, counts.labels, centred, stddev=stddev)
     expected = counts.labels[:, None] * counts.shares
     beyond = centred - without_means(expected, layout.offsets)
-    # Rows and blocks sum to zero.
+    # Deviations sum to zero over the labels, and in each block already.
     beyond -= beyond.mean(axis=0)
     variances, directions = np.linalg.eigh(own_covariance(counts.labels))
     true = np.maximum(variances, 0.0)[:, None] * np.repeat(own, layout.n_codes)

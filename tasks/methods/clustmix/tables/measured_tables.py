@@ -1,8 +1,8 @@
-"""Tables of shares that a release has measured, with what the noise leaves open of each.
+"""Tables of shares of a release: unbiased estimates with their noise, and shares of the model.
 
 Each cell has two numbers. The estimate is a weighted sum of sealed values: its error is noise
-alone, of a known standard deviation. The share is that of the model: not negative, and the same
-in every table. Post-processing of released values.
+alone, of a known standard deviation. The share is that of the model: not negative, and consistent
+across tables. Post-processing of released values.
 
 Shares are of patients; a row of a patient with m rows counts 1 / m.
 """
@@ -35,7 +35,7 @@ def measured_tables(
 ) -> Iterator[Table]:
     """Return the label, every column, every column by label, and every pair of columns.
 
-    Shares by label (W, C) are those of the model, before they are brought to the one-ways.
+    Shares by label (W, C) are those of the model, before they are fitted to the one-ways.
     """
     layout = Layout.of(domain)
     margins = _Margins(layout, released, noisy, rules=domain.rules, of_model=by_label)
@@ -49,9 +49,9 @@ def measured_tables(
 
 @dataclass(frozen=True, kw_only=True)
 class _Cells:
-    """Estimated patients (a, b) by groups of codes of one column, or two; without bias by a model.
+    """Unbiased estimates (a, b) of patients by groups of codes of one or two columns.
 
-    `noise` is the variance of a weighted sum of them under the noise, by weights (a, b).
+    `noise` maps weights (a, b) to the variance of the noise of the weighted sum of estimates.
     """
 
     counts: Floats
@@ -64,8 +64,8 @@ def measured_cells(
 ) -> _Cells | None:
     """Return the cells of a column, or of two that were measured together (else None).
 
-    The last column may be the label. Variances are those of the centred draws: of codes a block of
-    k has the covariance ``I - 1 / k``.
+    The last column may be the label. In a centred draw the noise of a block of k codes has the
+    covariance ``I - 1 / k``, times a variance.
     """
     layout = Layout.of(domain)
     margins = _Margins(layout, released, noisy, rules=None, of_model=np.empty((0, 0)))
@@ -92,7 +92,7 @@ def _pair_cells(
         inner -= inner.mean(axis=1, keepdims=True)
         found = variance * float((inner**2).sum())
         for part, own in ((first, weights.sum(axis=1) / b), (second, weights.sum(axis=0) / a)):
-            # Of m codes of k in a group the constant is m / k.
+            # A group of m of the k codes has the constant m / k.
             k = layout.n_codes[columns[part is second]]
             spread = float(own**2 @ part.constant) - float(own @ part.constant) ** 2
             found += margins.code_variance * k * spread
@@ -210,7 +210,7 @@ def _pairs(
     *,
     rules: RecordRules | None,
 ) -> Iterator[Table]:
-    """Return a table of every pair of declared columns, of codes as they were joined."""
+    """Yield a table of every pair of declared columns, by the groups of codes of pair tables."""
     noisy, variance = drawn.cells(layout), drawn.stddev**2
     weights, components = released["mixture_weights"], released["mixture_components"]
     if rules is not None:
@@ -270,10 +270,10 @@ def _measured_pair(
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """A column by its groups of codes: centred counts, their variance, and m / k of m codes of k.
+    """A column by its groups of codes: shares, centred counts and their variances.
 
-    Joins (groups, k) say by 0 or 1 which code is in which group; the place is that of the groups
-    among those of all columns.
+    Joins (groups, k) have a 1 where a code is in a group. `place` is the slice of the groups among
+    those of all columns. The constant is m / k for a group of m of the k codes.
     """
 
     place: slice
@@ -304,10 +304,10 @@ def _part(layout: Layout, margins: _Margins, drawn: DrawnPairs, column: int) -> 
 
 
 def fitted(table: Floats, first: Floats, second: Floats, allowed: NDArray[np.bool_]) -> Floats:
-    """Bring a table (a, b) to margins by iterative proportional fitting, cells below 0 to nothing.
+    """Fit a table (a, b), negative cells being zero, to margins by iterative proportional fitting.
 
-    Cells that are not allowed stay zero; where these leave no table of such margins, as the noise
-    of the margins may have it, the second is kept. Source: Deming and Stephan 1940.
+    Cells that are not allowed stay zero. If no such table has both margins, which are noisy, the
+    result has the second one. Source: Deming and Stephan 1940.
     """
     found = np.where(allowed, np.maximum(table, _LEAST), 0.0)
     for _ in range(_FITTINGS):

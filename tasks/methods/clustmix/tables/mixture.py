@@ -1,16 +1,16 @@
 """A mixture of product distributions, fitted to released pair tables by Adam.
 
 Post-processing of released values. With components ``P`` of shape (K, W) and weights ``w``, the
-pair shares of the mixture are ``A = P' diag(w) P``. Minimised is
+pair shares of the mixture are ``A = P' diag(w) P``. The loss is
 
     1/4 sum V (A - T)^2 + 1/2 u sum (L' diag(w) P - B)^2 + 1/2 v sum (w P - p)^2
         + r sum w_k KL(P_k | w P),
 
-where the factor 1/4 counts every pair twice, B are the released shares of codes by label and L the
-labels of the components, which are a column of P as well. The last term, the mutual information of
-component and codes, is the prior that keeps noise out: what a component does not need, it shares.
-Codes by label weigh what their noise allows: that columns go together by the label is known well
-where pair tables are little more than noise, and sharpens them where they are more.
+with released pair shares T, shares B of codes by label and one-ways p; L are the labels of the
+components, which are a column of P as well. The weights V, u and v follow from the noise; A has
+every pair twice, hence 1/4. The last term, the mutual information of component and code, is the
+prior: components depart from their mean only if the targets require it. B carries dependences
+through the label, which are known well even where pair tables are mostly noise.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def density(
     effort: Effort,
     rules: RecordRules | None,
 ) -> Released:
-    """Return better counts and the mixture, given those of the first draws.
+    """Improve the counts of the first draws by their one-ways; return them with the mixture.
 
-    The pair tables of each draw, by its own patients and noise, are targets of one fit.
+    One fit has the pair tables of all draws as targets, each with its own patients and noise.
     """
     mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
     if drawn:
@@ -101,7 +101,7 @@ def fit_pooled(
     """Fit the mixtures of public random starts, and pool them."""
     fit = partial(fit_mixture, layout, targets, n_components=n_components, penalty=penalty)
     seeds = range(PUBLIC_SEED, PUBLIC_SEED + effort.starts)
-    # A start by one thread: several would round as the machine has processors.
+    # One thread for a start: with several, rounding depends on the number of processors.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(2) as pool:
         return pooled(list(pool.map(lambda seed: fit(steps=effort.steps, seed=seed), seeds)))
 
@@ -163,7 +163,7 @@ def pooled(mixtures: list[Mixture]) -> Mixture:
 
 
 class _Adam:
-    """One array on its way down; in place, for the arrays are large and the steps many."""
+    """Adam on one array of parameters; in place, since arrays are large and steps many."""
 
     def __init__(self, parameters: Floats32) -> None:
         self.parameters = parameters
@@ -183,7 +183,7 @@ class _Adam:
 
 
 class _Fit:
-    """The loss, by its gradient."""
+    """Gradient of the loss in the scores of the weights and the logits of the components."""
 
     def __init__(self, layout: Layout, targets: Targets, penalty: float) -> None:
         shares = np.concatenate([targets.shares, targets.by_label.sum(axis=1) / layout.n_columns])
@@ -196,7 +196,7 @@ class _Fit:
         self._share_weight = np.float32(targets.share_weight)
         self._pairs = [
             (
-                # Codes that stand for themselves need no matrix.
+                # No matrix is needed where every code is its own group.
                 None if len(pairs.joins) == layout.width else pairs.joins.astype(np.float32),
                 pairs.tables.astype(np.float32),
                 (0.5 * pairs.weights).astype(np.float32),

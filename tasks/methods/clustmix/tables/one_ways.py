@@ -1,9 +1,9 @@
 """One-way shares from noisy ones: the posterior mode under a prior that is smooth along bins.
 
 Log shares have a Gaussian prior with mean zero: smooth along bins, free for levels and the missing
-code, and of a scale that each column learns from its noisy shares by expectation-maximisation.
-Where patients are many the mode is what was released, put onto the simplex; where they are few,
-neighbouring bins help each other, and no code is empty that noise alone has made so.
+code, and of a scale that each column learns from its noisy shares by expectation-maximisation. With
+many patients the mode is the released shares, projected onto the simplex. With few, bins borrow
+strength from their neighbours, and no code is empty because of noise alone.
 
 Post-processing of released values.
 
@@ -29,8 +29,8 @@ _LONGEST_STEP = 3.0
 def smooth_shares(layout: Layout, noisy: Floats, *, stddev: Floats) -> Floats:
     """Return the shares (W,) of highest posterior density.
 
-    The noisy shares (W,) have noise of a column's standard deviation (d,), of which the mean over
-    the column is left out: every block sums to one.
+    The noise of the shares (W,) has a standard deviation for each column (d,), and is centred in
+    each block, so that every block sums to one.
     """
     floor = 0.5 * np.repeat(stddev, layout.n_codes)
     start = np.log(blocks_to_simplex(noisy, layout.offsets) + floor)
@@ -93,7 +93,7 @@ class _Columns:
         return np.asarray(squares + np.einsum("mkl,lk->m", covariance, self._precision))
 
     def rescale(self, squares: Floats, scale: float) -> None:
-        """Set the prior variances from expected squares, drawn to a common scale."""
+        """Set the prior variances from expected squares, shrunk toward a common scale."""
         n_codes = self.logits.shape[1]
         found = (squares + _PSEUDO_COUNT * scale) / (n_codes + _PSEUDO_COUNT)
         self._variances = np.minimum(found, _MOST_VARIANCE)

@@ -1,6 +1,6 @@
-"""The rounds of the label model: the sums it has learnt from, and the loudness of the next.
+"""Rounds of the label model: its fit to the sums so far, and the loudness of the next features.
 
-Post-processing of released values; what it hands to a residual round is public.
+Loudness is the factor of a feature in a draw. Post-processing: inputs of a draw are public.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
 
 CONSTANT = 0.1
-"""Feature that every row has in a residual round: the shares of the labels are known well."""
+"""Constant feature of a row in a residual round; small, as label shares are known well."""
 
 _KERNEL_SPREAD = 0.3
 _STEPS = 8
@@ -35,20 +35,20 @@ _MOST_FEATURES = 600
 _WHOLE, _NO_EFFECT = 0.99, 1e-9
 
 _DISPERSIONS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
-"""Factors by which the sums may vary more than those of as many patients, tried in this order.
+"""Factors of the sampling variance of the sums, tried in this order.
 
-Rows of the mixture stand for the real ones as a sample would, and as a small one where the mixture
-misses dependences between columns. A fit that takes the sums for more exact goes too far.
+Rows of the mixture stand in for the patients. Where the mixture misses dependences between columns,
+their effective sample size is smaller. A fit that ignores this overfits.
 """
 
 
 class Rounds:
-    """The label model and the sums it has learnt from, on one sample (N, d) of the mixture.
+    """The label model and the sums that it is fitted to, on one sample (N, d) of the mixture.
 
-    The scale is the prior standard deviation of the log-odds of a code. Of many features those are
-    used that are the widest under the prior. A last one that no draw measures, their sum by rarity,
-    is what all columns have in common. It has no effect in a wide table, whose patients differ in
-    it by far more than rows of the mixture, which lack what many columns have in common.
+    The scale is the prior standard deviation of the log-odds of a code. At most 600 features are
+    used, those of the largest prior variance. The last feature, rarity, is a weighted sum of the
+    others (see `LabelFeatures`) that no draw measures. It has no effect in a wide table: it varies
+    far less over rows of the mixture, which lacks dependences of many columns, than over patients.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Rounds:
         *,
         scale: float,
     ) -> None:
-        # The rarest label last: it is then one contrast to all others.
+        # The rarest label is last: one contrast then compares it with all others.
         self._layout = layout
         self._order = np.argsort(-released["label_shares"], kind="stable")
         shares = released["label_shares"][self._order]
@@ -80,7 +80,7 @@ class Rounds:
         prior = np.append(features.prior, of_rarity * (rule.RARITY_SPREAD / scale) ** 2)
         column = np.append(features.column, features.column.max() + 1)
         declared = int(layout.offsets[layout.n_declared])
-        # Of a model that knows the shares alone, residuals are counts less shares of them.
+        # Residuals of the model that predicts the label shares for every record.
         surplus = by_label - shares[:, None] * by_label.sum(axis=0)
         values = features.of_counts(surplus[:, :declared].T @ self._basis)
         towards = float(((shares @ self._basis) ** 2).max())
@@ -117,13 +117,13 @@ class Rounds:
             return cls(layout, features, released, codes, scale=scale)
 
     def tables(self, loudness: Floats) -> tuple[Floats, ...]:
-        """Features of each code (k_j, r_j) of each declared column, in a round of a loudness."""
+        """Features of each code (k_j, r_j) of each declared column, times their loudness."""
         return self._all.scaled(loudness)
 
     def loudness(self, *, stddev: float) -> Floats:
-        """Loudness of each of all q features in the next round, under the noise of one value."""
+        """Loudness (q,) of all features in the next round, given the noise of one value."""
         probabilities = self._here()
-        # Precision that a round gives a coefficient of loudness one, on average.
+        # Mean precision that a round adds to the coefficient of a feature of loudness one.
         spread = 1.0 - (probabilities**2).sum(axis=1)
         moved = float((draws.residual_weights(probabilities) * spread).mean())
         information = float((self._patients * moved / self._basis.shape[1] / stddev) ** 2)
@@ -153,7 +153,7 @@ class Rounds:
         return self._by_label(self._model.coefficients[0])
 
     def learn(self, noisy: Floats, loudness: Floats, *, stddev: float) -> None:
-        """Take a released residual round (1 + q, C) in, which was drawn at the model as it is."""
+        """Add a residual round (1 + q, C) that was drawn at the current model, and fit again."""
         kept = np.concatenate([[True], self._chosen])
         learnt = self._of_round(
             noisy[kept],
@@ -167,10 +167,10 @@ class Rounds:
         self._fit()
 
     def learn_parts(self, name: str, parts: Iterable[tuple[Part, float]]) -> None:
-        """Take a round of a name in that parts have drawn, each of so many patients.
+        """Add one round of several parts, each with its number of patients, and fit again.
 
-        Each has a model and features of its own, functions of a code as those of this model: they
-        are the combinations of these that come nearest, without error where all are used.
+        Each part has a model and features of its own. Least squares expresses these features by
+        those of this model, exactly if no feature was left out.
         """
         learnt = [self._of_part(name, part, patients) for part, patients in parts]
         self._posterior = replace(self._posterior, sums=(*self._posterior.sums, *learnt))
@@ -226,10 +226,10 @@ class Rounds:
     def learn_kernel(
         self, noisy: Floats, kernel: KernelMap, *, stddev: float, drawn_at: Floats | None = None
     ) -> None:
-        """Take a released round (q, C) of kernel features in.
+        """Add a released round (q, C) of kernel features, and fit again.
 
-        It was drawn at the model as it is, or at one of these probabilities; see `drawn_at`. Each
-        product of two columns has a prior scale of its own, since a label hangs on few of them.
+        It was drawn at the current model, or at one with the probabilities `drawn_at` (N, C). Each
+        product of two columns has its own prior scale, since few products affect a label.
         """
         before, more = self._posterior, kernel.n_features
         features = kernel.features(self._layout, self._codes) / FEATURE_NORM
@@ -270,7 +270,7 @@ class Rounds:
         weights: Floats | None = None,
         patients: float | None = None,
     ) -> labels.Sums:
-        """Return sums without the last feature; by default of all patients, each of weight one."""
+        """Return sums that leave out rarity; by default of all patients, each of weight one."""
         weights = np.ones(len(drawn_at)) if weights is None else weights
         return labels.Sums(
             values=np.append(values, np.zeros((1, values.shape[1])), axis=0),
@@ -282,13 +282,13 @@ class Rounds:
         )
 
     def _here(self) -> Floats:
-        """Probabilities (N, C) of the model as it is, in its own order of labels."""
+        """Probabilities (N, C) of the current model, in its own order of labels."""
         return labels.probabilities(self._posterior.design, self._model.coefficients)
 
     def _fit(self) -> None:
-        """Fit with the dispersion as it is, then with larger ones while these explain the sums.
+        """Raise the dispersion as long as the evidence rises, then shrink effects without evidence.
 
-        Then effects that noise explains as well shrink; what is unknown of them does not.
+        The posterior variances before the shrinkage determine the loudness of the next round.
         """
         start = self._model
         ladder = [
@@ -301,7 +301,7 @@ class Rounds:
             model, evidence = labels.fit(posterior, start, steps=_STEPS)
             return evidence, posterior, model
 
-        # The second is tried in any case: side by side with the first.
+        # The second dispersion is always tried, in parallel with the first.
         with ThreadPoolExecutor(2) as pool:
             both = list(pool.map(fit, ladder[:2]))
         tried = chain(both, map(fit, ladder[2:]))
@@ -318,12 +318,12 @@ class Rounds:
             self._model, _ = labels.fit(self._posterior, known, steps=steps, carried=carried)
 
     def _by_label(self, coefficients: Floats) -> Floats:
-        """Turn coefficients of contrasts (..., C - 1) to scores of labels as they are declared."""
+        """Turn coefficients of contrasts (..., C - 1) into scores of labels in declared order."""
         return np.asarray((coefficients @ self._basis.T)[..., np.argsort(self._order)])
 
 
 def label_arrays(layout: Layout, released: Released, rounds: Rounds) -> Released:
-    """Return what is released of the label model."""
+    """Return the released arrays of the label model."""
     kernel = {"kernel_scores": rounds.kernel_scores} if "kernel_points" in released else {}
     return {
         "label_scores": rounds.scores,

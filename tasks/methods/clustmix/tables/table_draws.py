@@ -48,7 +48,7 @@ def residual_round(index: int) -> str:
 
 
 def plan_of(layout: Layout, *, patients: int | None, mu: float, parts: int = 1) -> MeasurementPlan:
-    """Plan every draw from public values alone; nobody may have said the number of patients.
+    """Plan every draw from public values alone; the number of patients may be undeclared.
 
     Privacy
     -------
@@ -91,10 +91,10 @@ def pair_tables(
     choice: rule.PairChoice,
     length: int,
 ) -> Integers:
-    """Centred one-ways and doubly centred tables of chosen pairs, over the norm of the choice.
+    """Centred one-ways and doubly centred tables of chosen pairs, divided by the norm.
 
-    What the pairs leave of the `length` stays zero. The result, in units of ``1 / SUM_SCALE``, has
-    the centred one-ways of all W codes, then the cells of `pair_cells` row by row.
+    The result (`length`,), in units of ``1 / SUM_SCALE``, has the centred one-ways of all W codes,
+    then the cells of `pair_cells` row by row, then zeros.
 
     Privacy
     -------
@@ -103,9 +103,9 @@ def pair_tables(
     ``b_j = trunc(w f_j SUM_SCALE / (S k_j))`` and ``a_ij = trunc(w SUM_SCALE / (S g_i g_j))``. The
     squared norm of ``k onehot - 1`` is ``k^2 (1 - 1 / k)``, and the norm of an outer product is the
     product of the norms, so that the row has a squared norm of at most ``(w SUM_SCALE / S)^2 (sum
-    f_j^2 (1 - 1 / k_j) + sum (1 - 1 / g_i)(1 - 1 / g_j))``. It is refused to divide by an S whose
-    square is smaller than that sum. The weights of a patient sum to at most one: sensitivity 1
-    (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
+    f_j^2 (1 - 1 / k_j) + sum (1 - 1 / g_i)(1 - 1 / g_j))``. An S whose square is below that sum is
+    refused. The weights of a patient sum to at most one: sensitivity 1 (``SUM_SCALE`` grid points).
+    Event: one discrete Gaussian.
     """
     sizes, norm = np.asarray(choice.n_groups, dtype=np.int64), choice.norm
     k, one_way = np.asarray(n_codes, dtype=np.int64), np.broadcast_to(choice.one_way, len(n_codes))
@@ -159,15 +159,15 @@ def weighted_residuals(
     log_odds: Floats,
     intercepts: Floats,
 ) -> Integers:
-    """Sum features times the residual of a released label model, as large as it may be.
+    """Sum features times residuals of a released label model, each scaled to its bound.
 
     A row has the features ``phi = (constant, z_1[x_1], ..., z_d[x_d])`` and the residual
     ``e_y - p``, ``p`` the probabilities of the model. It adds
     ``w phi (e_y - p)' / (max(1, |phi|) max_c |e_c - p|)``.
 
-    The features are of each code (k_j, r_j) of each declared column, beside the constant that every
-    row has; log-odds (W, C) are what each such code adds to the score of each label, beside the
-    intercepts (C,). The result (1 + sum of r_j, C) is in units of ``2**-34``.
+    `features` are tables (k_j, r_j) by the codes of each declared column, beside the `constant` of
+    every row. `log_odds` (W, C) are the contributions of these codes to the scores of the labels,
+    beside the `intercepts` (C,). The result (1 + sum of r_j, C) is in units of ``2**-34``.
 
     Privacy
     -------
@@ -203,18 +203,18 @@ def kernel_residuals(
     log_odds: Floats,
     intercepts: Floats,
 ) -> Integers:
-    """Sum kernel features times the residual of a released label model, as large as it may be.
+    """Sum kernel features times residuals of a released label model, each scaled to its bound.
 
-    As `weighted_residuals`, with features of norm one that come of a whole record. The result
-    (q, C) is in units of ``2**-30``.
+    As `weighted_residuals`, with features of a whole record, of norm one. The result (q, C) is in
+    units of ``2**-30``.
 
     Privacy
     -------
     Adjacency: add or remove one patient. A row adds ``u v'`` with ``|u| <= 2^12`` and
     ``v = trunc(2^18 w (e_y - p) / max_c |e_c - p|)``, of norm ``2^30 w`` at most. The weights of a
     patient sum to at most one: sensitivity 1 (``2**30`` grid points) given the released model and
-    map, by which a record's features are the same whatever stands beside it. Event: one discrete
-    Gaussian, composed adaptively.
+    map, under which the features of a record do not depend on others. Event: one discrete Gaussian,
+    composed adaptively.
     """
     _require_finite(log_odds, intercepts, *vars(kernel).values())
     rows.require_inside([len(table) for table in features], len(intercepts))
@@ -228,13 +228,13 @@ def kernel_residuals(
 
 
 def _require_finite(*model: Floats | float) -> None:
-    """Refuse a released model by which the bound of a row would not hold."""
+    """Refuse a released model that is not finite: the bound of a row would not hold."""
     if not all(np.isfinite(part).all() for part in model):
         raise ValueError("expected a label model of finite numbers, found others; report this")
 
 
 def _residuals(rows: EncodedRows, probabilities: Floats, shrunk: Floats) -> Floats:
-    """Residuals (n, C) with their largest weights, times those given, as whole numbers."""
+    """Residuals (n, C) times all weights of their rows, truncated to the grid."""
     amount = np.eye(probabilities.shape[1])[rows.label] - probabilities
     amount *= (rows.weight * residual_weights(probabilities) * shrunk * _RESIDUAL_SCALE)[:, None]
     return np.asarray(np.trunc(amount))
@@ -243,7 +243,7 @@ def _residuals(rows: EncodedRows, probabilities: Floats, shrunk: Floats) -> Floa
 def one_hot(codes: NDArray[np.integer[Any]], features: Sequence[Floats]) -> csr_array:
     """Return a one and the one-hot codes of each record, of shape (n, 1 + W).
 
-    In a product with this matrix every row is summed by itself, from the one on.
+    A product with this matrix sums each row by itself, beginning with the one.
     """
     sizes = np.array([len(table) for table in features])
     places = np.zeros((len(codes), 1 + len(sizes)), dtype=np.int32)
@@ -259,10 +259,10 @@ def probabilities_of(ones: csr_array, log_odds: Floats, intercepts: Floats) -> F
 
 
 def residual_weights(probabilities: Floats) -> Floats:
-    """Return ``1 / max_c |e_c - p|`` of each row: the largest weight of a residual within one.
+    """Return ``1 / max_c |e_c - p|`` of each row: the largest weight that bounds residuals by one.
 
-    The least likely label is the farthest. The distance is at least ``sqrt(1 - 1 / C)``, of two
-    labels ``sqrt(2) max(p, 1 - p)``.
+    The least likely label is the farthest. Its distance is at least ``sqrt(1 - 1 / C)``; with two
+    labels it is ``sqrt(2) max(p, 1 - p)``.
     """
     farthest = 1.0 - 2.0 * probabilities.min(axis=1) + (probabilities**2).sum(axis=1)
     return np.asarray(1.0 / np.sqrt(np.maximum(farthest, 0.5)))

@@ -1,8 +1,8 @@
 """The public rule: everything that would be a setting, from schema, patients, epsilon and delta.
 
-Its first part is applied before a row is read: shares of the budget, and how many codes a column
-has in the pair tables. The second part reads the released one-ways as well: which pairs are
-measured, which codes are joined, how the mixture is fitted.
+Its first part is applied before a row is read: it sets the shares of the budget and the number of
+codes of a column in the pair tables. The second part also reads the released one-ways: it chooses
+the measured pairs, the groups of codes and the fit of the mixture.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_CELLS = 400_000
 """Most values of the draw of pair tables."""
 
 DEVIATION = float(np.sqrt(0.5 / np.pi))
-"""Half of ``E|N(0, 1)|``: what noise of one standard deviation adds to a distance, cell by cell."""
+"""Half of ``E|N(0, 1)|``: mean total variation distance that unit noise adds in one cell."""
 
 _ONE_WAY_NOISE = 0.014
 _LEAST_ONE_WAY, _MOST_ONE_WAY, _DROWNED_ONE_WAY = 0.10, 0.30, 0.90
@@ -54,10 +54,10 @@ patient's rarity on the log-odds: rare labels tend to go with rare codes.
 
 @dataclass(frozen=True, kw_only=True)
 class Shares:
-    """Shares of ``mu**2`` of the draws, `residuals` of each of the `rounds`.
+    """Shares of ``mu**2`` for the draws; `residuals` is that of each of the `rounds`.
 
-    `one_ways` is the part of the draw of pair tables that goes to one-ways; `drowned` says how far
-    pair tables are noise, from 0 to 1: as far as even naive Bayes has a noise above 0.03.
+    `one_ways` is the one-ways' part of the draw of pair tables. `drowned`, from 0 to 1, is the
+    degree to which noise dominates pair tables: 0 up to a noise of 0.03 in naive Bayes.
     """
 
     label_counts: float
@@ -70,15 +70,15 @@ class Shares:
 
 
 def declared_patients(patients: int | None) -> float:
-    """Return the declared number of patients, or what is assumed without one."""
+    """Return the declared number of patients, or the default."""
     return float(patients or DEFAULT_PATIENTS)
 
 
 def mu_of_pool(mu: float, parts: int) -> float:
-    """Return the budget by which a part of a pool is measured, above its own.
+    """Return the effective budget of a pool, by which the rule plans each part.
 
-    A pool of T parts has T times the patients and root T times the noise: its shares are as exact
-    as a part's would be at root T times the budget.
+    A pool of T parts has T times the patients and root T times the noise. Its shares are as exact
+    as those of one part at root T times the budget.
     """
     return mu * float(np.sqrt(parts))
 
@@ -122,9 +122,9 @@ def shares_of(layout: Layout, *, patients: int | None, mu: float, parts: int = 1
 
 
 def n_products(layout: Layout, *, patients: int | None, kernel_mu: float) -> int:
-    """Products of two columns among the kernel features: as many as stand out of the noise.
+    """Return the number of products of two columns as kernel features: as many as noise allows.
 
-    Of Q products of norm one together each says root Q times less, by the same noise.
+    Q products have norm one together, so the signal of each falls by root Q under the same noise.
     """
     loud = (declared_patients(patients) * kernel_mu / _PER_PRODUCT) ** 2
     return min(interactions.n_products(layout), int(loud), _MOST_PRODUCTS)
@@ -157,7 +157,7 @@ def pair_noise(
 
 
 def most_codes(layout: Layout, *, patients: int | None, mu: float, parts: int = 1) -> int:
-    """Codes of a column in the pair tables: as many as a mean noise of 0.4 allows, or two."""
+    """Most codes of a column in pair tables, by a mean noise of 0.4 and `MAX_CELLS`; at least 2."""
     n = declared_patients(patients)
     shares = shares_of(layout, patients=patients, mu=mu, parts=parts)
     pair_mu = mu_of_pool(mu, parts) * float(np.sqrt(shares.pair_tables))
@@ -172,7 +172,7 @@ def most_codes(layout: Layout, *, patients: int | None, mu: float, parts: int = 
 
 
 def n_cells(layout: Layout, most: int) -> int:
-    """Length of the draw of pair tables: one-ways, and all pairs as far as `MAX_CELLS` goes."""
+    """Length of the draw of pair tables: one-ways, and cells of all pairs up to `MAX_CELLS`."""
     return layout.width + min(_all_cells([min(k, most) for k in layout.n_codes]), MAX_CELLS)
 
 
@@ -182,11 +182,11 @@ def _all_cells(n_codes: Sequence[int]) -> int:
 
 
 def coarse_codes(shares: Floats, *, most: int, numeric: bool, has_missing: bool) -> Integers:
-    """Say which codes of a column are one in the pair tables.
+    """Return the group (k,) of each code of a column in the pair tables, numbered from 0.
 
-    Adjacent bins are joined to groups of about equal released share, the missing code stays by
-    itself where it is large; of levels the largest stay and the others become one. The group (k,)
-    of each code is numbered from 0, at `most` so many.
+    There are at most `most` groups. Adjacent bins form groups of about equal released share; a
+    large missing code stays alone, a small one joins the largest group. The largest levels stay
+    alone, and all others form one group.
     """
     k = len(shares)
     if k <= most:
@@ -213,9 +213,9 @@ def coarse_codes(shares: Floats, *, most: int, numeric: bool, has_missing: bool)
 class PairChoice:
     """Contents of the draw of pair tables; made from public and released values.
 
-    Groups (W,) are of each code within its column, and `used` (d, d), symmetric, says which pairs
-    are measured. `one_way` is the factor of the centred one-ways that are measured beside them, of
-    each column (d,) or of all, and `norm` that of what a row adds before it is divided by it.
+    `groups` (W,) numbers the group of each code within its column; the symmetric mask `used` (d, d)
+    marks the measured pairs. `one_way` is the factor of the centred one-ways in the same draw, for
+    each column (d,) or for all. `norm` bounds what a row adds, which is divided by it.
     """
 
     groups: Integers
@@ -236,11 +236,11 @@ def choose_pairs(
     """Choose pairs whose tables can stand out of their noise, the strongest first.
 
     A pair's potential is the geometric mean of its columns' Gini indices. Pairs are taken by
-    potential per cell as long as that exceeds half the noise of a cell, and `layout.n_columns - 1`
-    of them at least. Of the squared norm a part goes to one-ways; more where the pair tables would
-    be noise even so.
+    potential per cell as long as that exceeds half the noise of a cell, but at least
+    `layout.n_columns - 1` of them. The part `one_ways` of the squared norm goes to one-ways, or
+    more if the pair tables would still be mostly noise.
 
-    Shares (W,) are released one-way ones, as is the number of patients, above 0.
+    Shares (W,) are released one-ways; the number of patients is released and above 0.
     """
     d = layout.n_columns
     groups = [
@@ -312,8 +312,8 @@ def penalty(choice: PairChoice, *, pair_stddev: float, patients: float) -> float
 
 
 def label_scale(layout: Layout, *, drowned: float) -> float:
-    """Prior standard deviation of the log-odds of a code: ``1.7 / sqrt(d)``, twice if all drowns.
+    """Prior standard deviation of the log-odds of a code: ``1.7 (1 + drowned) / sqrt(d)``.
 
-    What is known then comes from counts alone.
+    Where noise dominates pair tables, counts alone inform the model, under a wider prior.
     """
     return float(LABEL_SCALE * (1.0 + drowned) / np.sqrt(layout.n_declared))

@@ -1,8 +1,8 @@
-"""Rows of the released mixture, and their labels, with as little chance as can be.
+"""Rows of the released mixture, and their labels, with little sampling error.
 
-Chance in the rows is no privacy: it is error. Components have quotas of rows and codes quotas in
-each component, rounded at random to whole numbers; labels are drawn systematically along their
-probabilities, so that every share is met and nothing is sharpened. Post-processing.
+Sampling error adds no privacy. Components have quotas of rows, and codes have quotas in each
+component, rounded at random to whole numbers. Labels are drawn by systematic sampling along their
+probabilities, so that all shares are met without sharpening. Post-processing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def public_sample(
 
 
 def quotas(shares: Floats, total: int, rng: np.random.Generator) -> Integers:
-    """Round ``total * shares`` to whole numbers of this sum, each up or down, right in the mean."""
+    """Round ``total * shares`` up or down to whole numbers of this sum, without bias."""
     ends = np.cumsum(shares)
     ends = np.floor(ends / ends[-1] * total + rng.random())
     ends[-1] = total
@@ -66,7 +66,7 @@ def sample_codes(
 ) -> Codes:
     """Sample records (n_rows, d) of all measured columns, in random order.
 
-    Columns of which combinations are listed have one of these.
+    Columns in `joint` have one of their listed combinations of codes.
     """
     codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
     together = {column for group in joint for column in group.columns}
@@ -90,7 +90,7 @@ def sample_codes(
 
 
 def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Floats:
-    """Weights (K,) of the components among records that keep listed rules; 0 where none does."""
+    """Weights (K,) of the components given the listed rules; 0 for one without allowed records."""
     logs = np.log(np.maximum(mixture.weights, _TINY))
     for group in rules.combinations:
         kept = [_densities(one, layout, group).sum() for one in mixture.components]
@@ -116,8 +116,8 @@ def sample_kept(
 ) -> Codes:
     """Sample records that keep the rules: from the mixture that is conditioned on them.
 
-    Columns that rules connect are one column of the combinations that keep the rules. There are no
-    records where no component has one that keeps them.
+    Columns that rules connect are sampled as one, over the combinations that keep the rules. The
+    result is empty if no component has such a combination.
     """
     if rules is None:
         return sample_codes(mixture, layout, n_rows=n_rows, rng=rng)
@@ -136,12 +136,12 @@ def raked(
     shares: Floats,
     rng: np.random.Generator,
 ) -> Mixture:
-    """Bring the records of a mixture that keep the rules to one-way shares (W,).
+    """Adjust a mixture so that its records that keep the rules have one-way shares (W,).
 
-    Every component is multiplied by the same factor for a code, and weighs accordingly: the records
-    of the mixture are, by the product of their factors. The factors are found by raking on a sample
-    (Deming and Stephan 1940). They are limited: where noisy shares contradict the rules they would
-    grow without end, and with them records that the sample lacks.
+    Each code gets one factor for all components; a record is reweighted by the product of its
+    factors (`tilted`). Raking on a sample finds the factors (Deming and Stephan 1940). They are
+    limited: where noisy shares contradict the rules they would diverge, and favour records that the
+    sample lacks.
     """
     codes = sample_kept(mixture, layout, rules, n_rows=_RAKED, rng=rng)
     if len(codes) == 0:
@@ -154,7 +154,7 @@ def raked(
             own, block = codes[:, column], layout.block(column)
             found = np.bincount(own, weights=weights, minlength=len(shares[block]))
             farthest = max(farthest, float(np.abs(found - shares[block]).max()))
-            # What a record more or less would change is chance.
+            # Plus one record on both sides: a smaller difference is sampling error.
             ratio = (shares[block] + 1.0 / len(codes)) / (found + 1.0 / len(codes))
             moved = np.clip(factors[block] * ratio, 1.0 / _MOST_FACTOR, _MOST_FACTOR)
             weights *= (moved / factors[block])[own]
@@ -166,7 +166,7 @@ def raked(
 
 
 def tilted(mixture: Mixture, layout: Layout, factors: Floats) -> Mixture:
-    """Return the mixture whose records weigh the product of the factors (W,) of their codes."""
+    """Return the mixture with records reweighted by the product of their codes' factors (W,)."""
     components = mixture.components * factors
     sums = np.add.reduceat(components, layout.offsets[:-1], axis=1)
     weights = np.log(np.maximum(mixture.weights, _TINY)) + np.log(sums).sum(axis=1)
@@ -195,8 +195,8 @@ def conditioned(
 ) -> Mixture:
     """Return the mixture of the records with an allowed code (k_j,) in each of these columns.
 
-    By Bayes: a component weighs as much as it has of such records, and keeps the allowed codes. A
-    code that it has hardly any of is as likely as its release says; nothing is impossible.
+    By Bayes' theorem, the weight of a component is multiplied by its probability of an allowed
+    code, and its shares of other codes become zero. A floor makes every condition possible.
     """
     components, weights = mixture.components.copy(), np.log(mixture.weights)
     for column, mask in allowed.items():
@@ -212,12 +212,12 @@ def conditioned(
 def row_label_shares(
     labels: Floats, by_label: Floats, shares: Floats, layout: Layout, *, stddev: float
 ) -> Floats:
-    """Shares of the labels among rows: those among patients, where each has one row.
+    """Shares of the labels among rows; those among patients, if each has one row.
 
-    A label has more of the rows than of the patients as its patients have more rows than others.
-    That surplus is shrunk by the part of it that noise explains (positive-part James-Stein). Given
-    are the shares of the labels among patients (C,), counts of patients (C, W), with a hidden
-    column and this noise, and shares of all codes (W,).
+    A label has a surplus of rows if its patients have more rows than average. The surplus is shrunk
+    by the part of it that noise explains (positive-part James-Stein). The inputs are label shares
+    among patients (C,), counts of patients (C, W) with a hidden column and this noise, and shares
+    of all codes (W,).
     """
     if layout.n_visits == 0:
         return labels
@@ -233,11 +233,11 @@ def row_label_shares(
 
 
 def systematic_labels(probabilities: Floats, rng: np.random.Generator) -> Codes:
-    """Draw a label for every row of probabilities (n, C), with hardly any error in the shares.
+    """Draw a label for every row of probabilities (n, C), by systematic sampling.
 
-    Labels are decided one after the other among the rows that have none yet. Along rows sorted by
-    the conditional probability of a label, it is given wherever the running sum passes a whole
-    number plus a common random fraction.
+    Labels are assigned one after the other among the rows that have none yet. Along these rows,
+    sorted by the conditional probability of the label, it is given where the running sum passes a
+    whole number plus a common random fraction.
     """
     labels = np.full(len(probabilities), probabilities.shape[1] - 1, dtype=np.uint16)
     open_rows = np.arange(len(probabilities))

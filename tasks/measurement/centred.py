@@ -1,9 +1,8 @@
-"""Counts of codes by label as one count and centred codes: what a one-hot row need not pay for.
+"""Counts of codes by label, measured as one count and centred codes for a smaller sensitivity.
 
-The one-hot row of a column with k codes has norm one, of which the constant part, the same for
-every row, takes 1 / k; over d columns that number is measured d times. Here it is measured once: a
-row adds one count, and ``onehot - 1 / k`` for every column, which has the squared norm ``1 - 1 /
-k``.
+The one-hot vector of a column with k codes has the squared norm one, of which a constant part takes
+1 / k. Over d columns the constant measures the number of rows d times. Here it is measured once: a
+row adds one count, and for every column ``onehot - 1 / k``, of squared norm ``1 - 1 / k``.
 """
 
 import math
@@ -19,7 +18,7 @@ _COUNT_PART = 0.1
 
 
 def count_factor(n_codes: Sequence[int]) -> float:
-    """Return how loudly a row is counted beside its codes: a tenth of their squares, 1 at least."""
+    """Return the factor of a row's count: its square is a tenth of the codes', at least 1."""
     return math.sqrt(max(1.0, _COUNT_PART * sum(1.0 - 1.0 / k for k in n_codes)))
 
 
@@ -92,7 +91,7 @@ def label_counts(
 
 
 def without_means(values: Floats, offsets: Integers) -> Floats:
-    """Subtract from each block of the last axis its mean: what is left is centred, and noise is."""
+    """Subtract from each block of the last axis its mean; this centres the noise as well."""
     sizes = np.diff(offsets)
     means = np.add.reduceat(values, offsets[:-1], axis=-1) / sizes
     return np.asarray(values - np.repeat(means, sizes, axis=-1))
@@ -103,7 +102,7 @@ def counts_of(noisy: Floats, n_codes: Sequence[int]) -> tuple[Floats, Floats]:
 
     Returned are the noisy number of patients of each label (C,) and of each code and label (C, W);
     every block sums to the size of the label. The noise of an entry is that of one value of
-    ``noisy`` times `centred_norm`, at most; that of a size is as much over `count_factor`.
+    ``noisy`` times `centred_norm`, at most; that of a size is this divided by `count_factor`.
     """
     norm = centred_norm(n_codes)
     offsets = np.concatenate([[0], np.cumsum(n_codes)])

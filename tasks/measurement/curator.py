@@ -38,7 +38,7 @@ class _Shard(Protocol):
         """Return the rows."""
 
     def recoded(self, rows: EncodedRows) -> "_Shard":
-        """Keep these rows, which are those of this shard coded otherwise, where this shard lies."""
+        """Return a shard of these rows, which are this shard's rows recoded, stored where it is."""
 
 
 def contribution_of_shard(
@@ -62,7 +62,7 @@ def exact_sum(
 
     Privacy
     -------
-    Without noise, and so private.
+    The sum has no noise: it is private.
     """
     arguments = {"contribution": contribution, "public": public}
     return executor.sum(contribution_of_shard, shards, arguments)
@@ -111,7 +111,7 @@ class Curator:
     def of(self, plan: MeasurementPlan, table: str | None = None, prefix: str = "") -> "Curator":
         """Return the curator of a part of the plan, of these rows or of a table beside them.
 
-        The prefix is before the names of the part, in the whole plan and of what is sealed.
+        The prefix precedes the names of the part in the whole plan and in sealed draws.
 
         Privacy
         -------
@@ -168,9 +168,9 @@ class Curator:
         return noisy.values / planned.scale
 
     def recode(self, recoding: Recoding, **public: Any) -> None:
-        """Code the rows otherwise for all draws that follow; nothing is released.
+        """Replace the codes of the rows for all later draws; nothing is released.
 
-        For what is costly to compute and read by many draws. The arguments are public or released.
+        It saves the repeated computation of costly codes. The arguments are public or released.
 
         Privacy
         -------

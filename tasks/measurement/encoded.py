@@ -1,4 +1,4 @@
-"""Encoded records: what a synthesizer sees of a table, and the public domain they live in.
+"""Encoded records, the only input of a synthesizer, and their public domain.
 
 A synthesizer never sees a data frame. It sees integer codes that the public schema alone
 produced, so that no statistic of the private rows can hide in the encoding.
@@ -23,10 +23,10 @@ class EncodingDomain:
 
     The codes of a column are public bins or declared levels; where it `has_missing`, the last one
     means "missing". The codes of a `numeric` column are ordered bins of numbers. At most
-    `rows_per_patient` rows of a patient are kept. `patients` is about how many there are, declared
-    and public, and `image` the rows, columns and channels of the image whose pixels the columns
-    are, from the top left; None where nobody said, and where they are none. A pool will add up so
-    many measurements, or `parts`, of other patients. Every record keeps the `rules`.
+    `rows_per_patient` rows of a patient are kept. `patients` is their approximate number, declared
+    and public, or None. `image` has the rows, columns and channels of the image whose pixels are
+    the columns, from the top left; None for a table. `parts` is the number of measurements, of
+    disjoint patients, that a pool will add up. Every record keeps the `rules`.
     """
 
     column_names: tuple[str, ...]
@@ -97,13 +97,13 @@ class EncodedRows:
         return EncodedRows(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
 
     def by_weight(self, size: int = 4_096) -> Iterator[tuple[float, Iterator["EncodedRows"]]]:
-        """Yield each weight with its rows, so many at a time: of one weight, sums are counts."""
+        """Yield each weight and its rows, `size` at a time: rows of one weight sum as counts."""
         for weight in np.unique(self.weight):
             member = np.flatnonzero(self.weight == weight)
             yield weight, (self.only(member[part]) for part in row_slices(len(member), size))
 
     def require_inside(self, n_codes: Sequence[int] | Integers, n_labels: int) -> None:
-        """Refuse codes or labels outside a domain (ValueError): they would count for others."""
+        """Refuse codes or labels outside a domain (ValueError): they would enter other cells."""
         codes = self.codes[:, : len(n_codes)]
         if (codes >= np.asarray(n_codes)).any() or (self.label >= n_labels).any():
             raise ValueError("expected codes inside the public domain, found one outside")
@@ -117,6 +117,6 @@ def mixed_bits(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def row_slices(n_rows: int, size: int = 4_096) -> Iterator[slice]:
-    """Yield slices of consecutive rows: bounds the memory of what is made of so many at a time."""
+    """Yield slices of `size` consecutive rows, to bound the memory of a computation."""
     for start in range(0, n_rows, size):
         yield slice(start, start + size)

@@ -61,7 +61,7 @@ class PlannedStatistic(SumRequest):
         return self.noise_stddev / self.scale
 
     def event_of(self, n_draws: int) -> Gaussian | Repeated:
-        """Event of the first draws."""
+        """Event of the first `n_draws` draws."""
         draw = Gaussian(
             statistic=self.name,
             l2_sensitivity=self.l2_sensitivity,

@@ -62,7 +62,7 @@ class Table:
     """Shares (a, b) of one or two columns, by groups of codes; of one column b is 1.
 
     Estimates and their standard deviations (a, b) are None where nothing was measured. A coarsened
-    table was measured with some codes as one; an implied one is given by the model alone.
+    table was measured with some codes joined; an implied one follows from the model alone.
     """
 
     columns: tuple[int, ...]
@@ -78,7 +78,7 @@ Noisy = Callable[[str], tuple[Floats, float]]
 
 
 def budget_left(synthesizer: Synthesizer, curator: Curator, released: Released) -> Released:
-    """Hold the draws so far against the method's plan (IntegrityError); ``mu_left`` is left."""
+    """Check the draws so far against the method's plan (IntegrityError); return ``mu_left``."""
     plan, happened = synthesizer.plan(mu=curator.plan.mu), curator.event
     if happened.events != plan.event.events[: len(happened.events)]:
         raise refusal("PLAN_BROKEN early")
@@ -89,7 +89,7 @@ def budget_left(synthesizer: Synthesizer, curator: Curator, released: Released) 
 def checked_plan(
     synthesizer: Synthesizer, *, parameters: PrivacyParameters, adjacency: Adjacency
 ) -> MeasurementPlan:
-    """Plan a measurement, and hold the plan against its guarantee (IntegrityError)."""
+    """Plan a measurement, and check the plan against its guarantee (IntegrityError)."""
     plan = synthesizer.plan(mu=release_mu(parameters, adjacency=adjacency))
     stated = GaussianAccountant(adjacency=adjacency).compose(plan.event)
     if stated.epsilon(delta=parameters.delta) > parameters.epsilon * (1.0 + 1e-9):
@@ -111,7 +111,7 @@ def run_stage(
 def measure(
     synthesizer: Synthesizer, curator: Curator, *, run: StageRunner = run_stage
 ) -> dict[str, NDArray[Any]]:
-    """Run the stages of a method in order, and hold all draws against the plan (IntegrityError).
+    """Run the stages of a method in order, and check all draws against the plan (IntegrityError).
 
     An orchestrator gives a `run` that makes each stage a task.
     """

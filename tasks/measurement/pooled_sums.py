@@ -70,7 +70,7 @@ def part_of(
     poolable = require_poolable(method)
     if plan.event.events != tuple(events):
         raise refusal("OTHER_VERSION")
-    # As the rule that splits the budget assumes where nobody has said it.
+    # The default of the rule that splits the budget, if the number is undeclared.
     patients = np.array(float(poolable.domain.patients or 10_000))
     drawn_at = poolable.drawn_at(plan, released, sums)
     return {"mu": np.array(plan.mu), "patients": patients, **sums, **drawn_at}
@@ -104,16 +104,16 @@ def added(parts: Sequence[Part], name: str) -> dict[str, NDArray[Any]]:
 
 
 def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
-    """Return the declared patients of all parts, and the budget at which one draw is as noisy.
+    """Return the declared patients of all parts, and the budget of one equally precise draw.
 
-    Noise adds up in squares and patients do not: T equal parts are as one at ``mu / sqrt(T)``.
+    The precisions of parts add in squares: T equal parts are like one at ``mu / sqrt(T)``.
     """
     total = sum(float(part["patients"]) for part in parts)
     return total, hypot(*(float(part["patients"] / total * part["mu"]) for part in parts))
 
 
 def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """Return a part with as much noise once more: its sums, as another draw could have been."""
+    """Return a parametric bootstrap draw of a part: its sums with fresh noise of the same size."""
     found = dict(part)
     for name in filter(lambda name: name.startswith("sum_"), part):
         stddev = float(part[f"stddev_{name.removeprefix('sum_')}"])
@@ -122,17 +122,17 @@ def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
 
 
 def draws_of(method: object, part: Part, n_draws: int, *, rng: np.random.Generator) -> list[Pool]:
-    """Fit other draws of the noise of a part, side by side."""
+    """Fit bootstrap draws of a part (see `redrawn`), in parallel."""
     poolable, drawn = require_poolable(method), [redrawn(part, rng) for _ in range(n_draws)]
     with ThreadPoolExecutor(os.cpu_count()) as workers:
         return list(workers.map(lambda one: poolable.pooled([one]), drawn))
 
 
 def pool_of(method: object, parts: Sequence[Part]) -> Pool:
-    """Add up parts of others, the first of which is known; IntegrityError if one is none.
+    """Add up parts, the first of which is trusted; IntegrityError if another one is invalid.
 
-    Arrays have the names, shapes and types of those of the first, but for pairs and the number of
-    rounds, and are finite; what is a budget, a size or noise is above 0.
+    Arrays must be finite, with the names, shapes and types of the first part, except for pairs and
+    the number of rounds. Budgets, sizes and noise must be above 0.
     """
     poolable = require_poolable(method)
     with suppress(ValueError, KeyError, TypeError, IndexError):
@@ -142,7 +142,7 @@ def pool_of(method: object, parts: Sequence[Part]) -> Pool:
 
 
 def _form(part: Part) -> set[tuple[object, ...]]:
-    """Return names, without numbers of rounds, with shapes, types and whether values are sound."""
+    """Return shapes, types and validity of values, with names without numbers of rounds."""
     form = set[tuple[object, ...]]()
     for name, values in part.items():
         above = name.startswith(("mu", "patients", "stddev", "pair_scale"))

@@ -1,7 +1,7 @@
-"""Public rules of whole records: which codes go together, and which numbers inside their bins.
+"""Public rules of whole records: allowed combinations of codes, and of numbers in their bins.
 
-A rule is a box of codes in which no record is, or a relation of numbers on one grid, which holds of
-a record that has them all. Codes break a relation if no numbers inside their bins keep it.
+A rule is a forbidden box of codes, or a relation of numbers on one grid; a record without one of
+the numbers keeps it. Codes break a relation if no numbers inside their bins keep it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LABEL = -1
 """Stands for the label where a column has its number."""
 
 MAX_COMBINATIONS = 200_000
-"""Most combinations of codes of columns that rules connect which are listed."""
+"""Most combinations of codes that are listed for columns connected by rules."""
 
 _REDRAWS = 16
 
@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Box:
-    """A mask of codes by column: no record has a code of every one of them."""
+    """Masks of codes by column: no record may have a masked code in all of these columns."""
 
     masks: Mapping[int, Bools]
 
@@ -39,7 +39,7 @@ class Box:
         return tuple(self.masks)
 
     def broken(self, codes: Codes, label: Codes) -> Bools:
-        """Which records (n,) are in the box."""
+        """Return a mask (n,) of the records in the box."""
         found = np.ones(len(label), dtype=np.bool_)
         for column, mask in self.masks.items():
             found &= mask[label if column == LABEL else codes[:, column]]
@@ -48,7 +48,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """``least <= x[total] - sum(x[parts]) <= most``; None is no bound, `counted` the bins."""
+    """``least <= x[total] - sum(x[parts]) <= most`` (None: no bound); `counted`: a bin's bounds."""
 
     parts: tuple[int, ...]
     total: int
@@ -62,7 +62,7 @@ class Relation:
         return (*self.parts, self.total)
 
     def broken(self, numbers: Mapping[int, Integers], present: Mapping[int, Bools]) -> Bools:
-        """Which records (n,) have all of the numbers, in units of the grid, and do not keep it."""
+        """Return a mask (n,) of records that have all numbers, in grid units, and break it."""
         left = numbers[self.total] - sum(numbers[part] for part in self.parts)
         found = left < self.least
         if self.most is not None:
@@ -74,7 +74,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """First and last number (k,) of each bin, in units of a grid of which it holds each `step`."""
+    """First and last number (k,) of each bin on a common grid; the column has each `step`-th."""
 
     first: Integers
     last: Integers
@@ -83,7 +83,7 @@ class Bins:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combinations:
-    """Codes (m, c) of columns that keep the rules with some label, and which labels (m, C)."""
+    """Codes (m, c) of columns that keep the rules with some label, and a mask of these (m, C)."""
 
     columns: tuple[int, ...]
     codes: Codes
@@ -101,7 +101,7 @@ class RecordRules:
     bins: Mapping[int, Bins]
 
     def broken(self, codes: Codes, label: Codes) -> Bools:
-        """Which records (n, d), (n,) break a rule."""
+        """Return a mask (n,) of the records (n, d), (n,) that break a rule."""
         found = np.zeros(len(label), dtype=np.bool_)
         for box in self.boxes:
             found |= box.broken(codes, label)
@@ -110,7 +110,7 @@ class RecordRules:
         return found
 
     def labels_allowed(self, codes: Codes) -> Bools:
-        """Which labels (n, C) go with records (n, d); with one that breaks a rule, none."""
+        """Return a mask (n, C) of labels allowed for records (n, d); none if one breaks a rule."""
         tried = range(self.n_labels if self.limits_labels else 1)
         found = [~self.broken(codes, np.full(len(codes), c, dtype=np.uint16)) for c in tried]
         return np.broadcast_to(np.stack(found, axis=1), (len(codes), self.n_labels))
@@ -118,10 +118,10 @@ class RecordRules:
     def numbers(self, codes: Codes, rng: np.random.Generator) -> dict[int, Integers]:
         """Draw a number (n,) inside the bin of each related column, in units of its own grid.
 
-        Columns that relations connect are uniform on what keeps these, where a few draws are enough
-        to find such. Else each in turn is uniform on what it leaves to those after it, which is
-        never nothing, as relations with a sum close no circle (Freuder 1982). Those of records that
-        break a relation are inside their bins alone.
+        Columns that relations connect are drawn by rejection, uniformly over the numbers that keep
+        the relations. If sixteen redraws fail, the columns are drawn in turn, each uniform on an
+        interval that leaves numbers to later ones; it is not empty, since relations with a sum have
+        no cycle (Freuder 1982). Records that break a relation get numbers inside their bins.
         """
         found: dict[int, Integers] = {}
         for group in self._groups:
@@ -173,7 +173,7 @@ class RecordRules:
 
     @property
     def all_listed(self) -> bool:
-        """True if a record that has one of each of the combinations keeps the rules."""
+        """True if every record with a listed combination of each group keeps the rules."""
         listed = {column for group in self.combinations for column in group.columns}
         rules: list[Box | Relation] = [*self.boxes, *self.relations]
         listed_all = all(
@@ -183,7 +183,7 @@ class RecordRules:
 
     @property
     def possible_labels(self) -> Bools:
-        """Which labels (C,) no rule of the label alone forbids."""
+        """Mask (C,) of the labels that no rule of the label alone forbids."""
         found = np.ones(self.n_labels, dtype=np.bool_)
         for box in self.boxes:
             if {*box.masks} == {LABEL}:
@@ -191,9 +191,9 @@ class RecordRules:
         return found
 
     def together(self, first: int, second: int) -> Bools:
-        """Which codes (k, l) of a column and of another, or the label, a record may have.
+        """Return a mask (k, l) of allowed pairs of codes of a column and another, or the label.
 
-        All of them where no rules that are listed connect the two.
+        All pairs are allowed if no listed rule connects the two.
         """
         size = self.n_labels if second == LABEL else self.n_codes[second]
         for group in self.combinations:
@@ -210,7 +210,7 @@ class RecordRules:
 
 
 def _connected(columns: Sequence[set[int]]) -> list[list[int]]:
-    """Return the places of rules of these columns, in groups that share none."""
+    """Return the indices of rules of these columns, in groups without common columns."""
     groups: list[tuple[set[int], list[int]]] = []
     for place, own in enumerate(columns):
         met = [group for group in groups if group[0] & own]
@@ -222,7 +222,7 @@ def _connected(columns: Sequence[set[int]]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Intervals:
-    """Smallest and largest number (m, n) of related columns of records, and who has one."""
+    """Least and largest number (m, n) of related columns of records, with a mask of known ones."""
 
     columns: list[int]
     relations: tuple[Relation, ...]
@@ -285,7 +285,7 @@ class _Intervals:
         return values
 
     def _uniform(self, rng: np.random.Generator) -> Integers:
-        """Draw each number by itself, or from that from which it is counted."""
+        """Draw each number independently, or relative to the number from which it is counted."""
         values = rng.integers(self.low // self.steps, self.high // self.steps, endpoint=True)
         for one in self.relations:
             if one.counted:
@@ -303,10 +303,10 @@ class _Intervals:
         return found
 
     def narrow(self) -> Bools:
-        """Narrow the intervals to what the relations allow; return which (n,) hold something.
+        """Narrow the intervals by propagation of bounds; return a mask (n,) of feasible records.
 
-        Propagation of bounds. Of orders it ends after as many passes as there are columns, or never
-        (Bellman 1958); of relations without circles after as many as there are relations.
+        With orders it ends after as many passes as there are columns, or never (Bellman 1958); with
+        relations without cycles, after as many passes as there are relations.
         """
         changed = np.ones(self.low.shape[1], dtype=np.bool_)
         for _ in range(len(self.columns) + len(self.relations) + 1):

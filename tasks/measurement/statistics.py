@@ -3,10 +3,10 @@
 A statistic maps the rows of one shard and public arrays to an int64 array. Shards are added up
 exactly, in any order, and the curator adds noise once, to the total; before, they are private.
 
-Fixed point: a record's vector is truncated toward zero on an integer grid before it is added,
-so a coordinate can only shrink and the stated bound survives. Partial sums of integers below
-2**53 are exact in float64, which lets BLAS add them up. Before truncation a record is rounded by
-itself: BLAS, which rounds a row by where it lies among others, sees no vector of a record.
+Fixed point: a record's vector is truncated toward zero on an integer grid before it is added, so a
+coordinate can only shrink and the stated bound survives. Partial sums of integers below 2**53 are
+exact in float64, which lets BLAS add them up. Before truncation a record is computed by itself and
+without BLAS, whose rounding of a row depends on its place among others.
 """
 
 import numpy as np

@@ -1,13 +1,13 @@
-"""Records from released mixtures: what one mixture says of a record it was made of.
+"""Records from released mixtures, which are noisy means of groups of records.
 
-A mixture of one-hot columns is a table of shares, and the level that is largest in it is the most
-frequent one of the class, always. So a column of a record is drawn from the shares instead. But the
-shares of a mixture of l records are much alike for all mixtures: they vary l times less than the
-records, and the noise hides a part of that. Both are known. `spread` therefore keeps the directions
-in which mixtures vary more than their noise can, and gives them the variance of single records:
-columns that are drawn from such shares depend on each other as those of records do.
+The mean of one-hot columns is a table of shares. Its largest level is almost always the most
+frequent one of the class, so a level is drawn from the shares instead. The variance of means of l
+records is l times smaller than that of records, and noise hides a part of it; both factors are
+known. `spread` keeps the directions in which mixtures vary more than by noise, and rescales them to
+the variance of single records. Columns that are drawn from the rescaled shares depend on each other
+as those of records do.
 
-Numbers that are averaged as numbers are left as they are, and so are images.
+Columns that are averaged as numbers, and images, stay as they are.
 
 Privacy: post-processing. All that is read here is public or released, the noise included.
 """
@@ -32,8 +32,8 @@ _ROWS_AT_ONCE = 16_384
 class Mixtures:
     """Noisy means (T, D) of records, all of the same order, in the coordinates of a `VectorMap`.
 
-    Further coordinates may stand behind them. The order is the number of records in a mean, as far
-    as it is known; the centre is the value of each coordinate that adds nothing to a sum.
+    Further coordinates may follow. The order is the expected number of records in a mean; the
+    centre is the value of each coordinate that adds nothing to a sum.
     """
 
     means: AnyFloats
@@ -43,7 +43,7 @@ class Mixtures:
 
 
 def drawn_coordinates(vectors: VectorMap) -> Indices:
-    """Coordinates of the columns that are drawn from shares: those that are no numbers."""
+    """Coordinates of the columns that are drawn from shares, which are all but the numeric ones."""
     chosen = [
         np.arange(columns.start, columns.stop)
         for columns, is_number in zip(vectors.spans, vectors.domain.numeric, strict=True)
@@ -53,12 +53,12 @@ def drawn_coordinates(vectors: VectorMap) -> Indices:
 
 
 def spread(mixtures: Mixtures, coordinates: Indices) -> AnyFloats:
-    """Give some coordinates of mixtures the variance of single records, without their noise.
+    """Rescale some coordinates of mixtures to the variance of single records, without noise.
 
-    Principal components of the mixtures, with the variances of `spiked_variances` times the order.
-    Groups by a hash have no fixed size, which moves a sum along the mean record: nothing is kept in
-    that direction. Without coordinates the means (T, D) are returned as they are; the
-    average of each coordinate is always that of the means.
+    The principal components of the mixtures get the variances of `spiked_variances` times the
+    order. Their variation along the mean record is removed, as it comes from the random sizes of
+    hashed groups. The average of each coordinate stays that of the means (T, D), which are returned
+    as they are without coordinates.
     """
     if len(coordinates) == 0:
         return mixtures.means
@@ -72,7 +72,7 @@ def spread(mixtures: Mixtures, coordinates: Indices) -> AnyFloats:
         along /= length
         moved -= np.outer(moved @ along, along)
     n, width = moved.shape
-    # The smaller of the two products: of a million mixtures their own components would not fit.
+    # The smaller Gram matrix: that of a million mixtures would not fit into memory.
     product = moved.T @ moved if n >= width else moved @ moved.T
     squares, components = np.linalg.eigh(product)
     eigenvalues = squares / n / mixtures.noise_stddev**2
@@ -87,9 +87,9 @@ def spread(mixtures: Mixtures, coordinates: Indices) -> AnyFloats:
 def spiked_variances(eigenvalues: Floats, *, aspect: float) -> Floats:
     """Return the variances of a signal, from eigenvalues of a sample covariance with noise.
 
-    In units of the variance of the noise. An eigenvalue that noise alone can have becomes zero; a
-    larger one loses what the noise adds to it, and what its direction is wrong by. The covariance
-    is of n samples of D numbers with noise of variance one, and `aspect` D over n.
+    In units of the variance of the noise. An eigenvalue in the range of pure noise becomes zero; a
+    larger one is corrected for the bias by noise and the error of its direction. The covariance is
+    of n samples of D numbers with noise of variance one, and `aspect` D over n.
 
     References
     ----------
@@ -132,8 +132,8 @@ def draw_records(
 ) -> Codes:
     """Draw one record (n, d) from each `chosen` (n,) mixture.
 
-    Of `scores` (T, D), the means after `spread`, numbers are the nearest code and other columns
-    drawn; levels whose average is below its noise are left out.
+    `scores` (T, D) are the means after `spread`. A number becomes the nearest code; other columns
+    are drawn. Levels whose average is below its noise are left out.
     """
     used, place = np.unique(chosen, return_inverse=True)
     nearest = [

@@ -18,7 +18,7 @@ from tasks.measurement.encoded import EncodingDomain
 VectorBlockKind = Literal["unit", "binary", "one_hot"]
 
 _MISSING_SCORE = 0.5
-"""Place of a missing number: the middle, where it says least."""
+"""Place of a missing number: the middle of the range."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class VectorMap:
 
     @property
     def middle(self) -> Floats:
-        """Middle (D,) of the domain, the point that no record is far from."""
+        """Middle (D,) of the domain, a point whose largest distance to a record is small."""
         return middle_of(self.blocks)
 
     @property
@@ -71,7 +71,7 @@ class VectorMap:
         return math.sqrt(sum(squared.get(kind, 2.0 - 2.0 / width) for kind, width in widths))
 
     def radius(self, centre: Floats | float = 0.0) -> float:
-        """Largest Euclidean distance of a record's vector from a point (D,); 1 if all are there.
+        """Largest Euclidean distance of a record's vector from a point (D,); 1 if it is zero.
 
         A record has any code in each column, so the largest squares of the columns add up.
         """
@@ -100,7 +100,7 @@ class VectorMap:
         return np.stack(columns, axis=1), label
 
     def _columns(self) -> list[tuple[int, bool, bool]]:
-        """Codes of each column, if one is missing, if they are numbers; those of the label."""
+        """Return n_codes, has_missing and numeric of each column, and of the label at the end."""
         domain = self.domain
         columns = list(zip(domain.n_codes, domain.has_missing, domain.numeric, strict=True))
         return [*columns, (domain.n_labels, False, False)] if self.with_label else columns
@@ -125,9 +125,9 @@ def middle_of(blocks: Sequence[Block]) -> Floats:
 
 
 def one_hot_numbers(domain: EncodingDomain, *, most_codes: int) -> EncodingDomain:
-    """Return the domain with numbers of at most `most_codes` codes as levels.
+    """Return the domain with numeric columns of at most `most_codes` codes as levels.
 
-    Their mean is a histogram to draw from; largest norms do not grow, but for columns of one code.
+    Their mean is a histogram; largest norms do not grow, except for columns of one code.
     """
     numeric = tuple(
         is_number and n_codes > most_codes

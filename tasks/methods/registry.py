@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class MethodEntry(BaseModel, frozen=True, extra="forbid"):
     """Public facts about a method, as ``methods.toml`` beside this module states them.
 
-    Kind and title are its name in a site file, and for people. Settings (a pydantic model with the
-    field ``kind``) and synthesizer, which is made of a domain and settings, are named as
+    `kind` is its name in a site file, and `title` its name for people. Settings (a pydantic model
+    with the field ``kind``) and synthesizer, which is made of a domain and settings, are named as
     ``module:class`` below `tasks.methods` and loaded on use, as some need seconds. Histograms are
     the names of its statistics that count codes by label: by
-    `tasks.measurement.centred.label_counts`. Its data kinds are what it is made for; it runs on
-    any declared table.
+    `tasks.measurement.centred.label_counts`. Its data kinds are what it is made for; it runs on any
+    declared table.
 
     Raise the version if the same settings and rows give other draws or other released arrays, which
     `tests/tasks/test_golden_arrays.py` notices: every table released with the method is then

@@ -45,8 +45,8 @@ _ROUNDS = 3
 def cluster_means(rows: EncodedRows, *, clustering: Clustering, vector_map: VectorMap) -> Any:
     """Weighted counts and sums of centred vectors, in each cluster and in all together.
 
-    A vector enters as its distance from the middle of the domain: a black and white image is then
-    at most half as long, and the noise on its mean half as large.
+    The middle of the domain is subtracted from each vector: a black and white image then has half
+    the norm at most, and its mean half the noise.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def _kept(difference: Floats, noise: Floats, vector_map: VectorMap) -> Floats:
 
 
 def _valid(mean: Floats, vector_map: VectorMap, *, threshold: float = 0.0) -> Floats:
-    """Nearest means that there can be: entries below the threshold are 0, blocks sum to one."""
+    """Make means valid: entries below the threshold become 0, and blocks sum to one."""
     valid = np.where(mean < threshold, 0.0, np.minimum(mean, 1.0))
     for block in vector_map.blocks:
         if block.kind == "one_hot":
@@ -210,7 +210,7 @@ class DpKMeans:
         return plan_measurement(requests, mu=mu)
 
     def stages(self) -> tuple[Stage, ...]:
-        """Two stages: the clusters, and what is in them."""
+        """Return two stages: the clusters, and their histograms."""
         return (
             Stage(name="clustering", run=self._clustering),
             Stage(name="histograms", run=self._histograms),

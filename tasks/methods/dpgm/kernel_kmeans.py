@@ -5,8 +5,8 @@ assigns every record once, to the centres of the round before, and releases the 
 of all clusters as one Gaussian draw. Everything else is post-processing.
 
 Rounding: a product of integers whose sum stays below 2**53 is exact in float64, in any order.
-Points, centres, and what points are made of, are put on a public grid for that reason: BLAS may
-then be used, and a record is assigned without regard to those beside it.
+Points, their factors, and centres are therefore put on a public grid: BLAS may then be used, and
+the cluster of a record does not depend on other records.
 
 Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), section 4.1, Algorithm 2 and
 Eq. 3, with one assignment per round; Rahimi and Recht 2007, with paired features, whose norm is

@@ -175,7 +175,7 @@ class GenerativeNetwork(ABC):
     @property
     @abstractmethod
     def visible_biases(self) -> slice:
-        """Which of the P parameters are the biases of the visible units."""
+        """Slice of the P parameters that holds the biases of the visible units."""
 
     @abstractmethod
     def start(self, public_seed: int) -> Floats:

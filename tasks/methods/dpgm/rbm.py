@@ -60,7 +60,7 @@ class Rbm(GenerativeNetwork):
 
     @property
     def visible_biases(self) -> slice:
-        """Which of the P parameters are the biases of the visible units."""
+        """Slice of the P parameters that holds the biases of the visible units."""
         n_weights = self.width * self.hidden_units
         return slice(n_weights, n_weights + self.width)
 

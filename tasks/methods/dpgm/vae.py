@@ -25,8 +25,8 @@ _FIRST_OUTPUT_STDDEV = 0.01
 """Standard deviation of the first output weights: the decoder starts at the output biases."""
 
 _FIRST_FEATURE_NORM = 4.5
-"""Root mean square norm of the decoder's first hidden layer: what a step of the output weights
-moves the scores by."""
+"""Root mean square norm of the decoder's first hidden layer, which scales the effect on the scores
+of a step of the output weights."""
 
 _FITTING_SEED = 20_190_628
 _FITTING_POINTS = 1_024
@@ -51,7 +51,7 @@ class _Layers(NamedTuple):
 
 
 class _Biases(NamedTuple):
-    """One vector per layer: biases, derivatives by them, or what the layer was fed."""
+    """One vector per layer: its biases, their derivatives, or its input."""
 
     encoder: Array
     latent: Array
@@ -82,8 +82,8 @@ def _negative_elbo(
     noise: Array,
     units: VisibleUnits,
 ) -> tuple[Array, _Biases]:
-    """Negative evidence lower bound of one record, and what each layer was fed."""
-    # Biases are apart: the derivative by them is that by the sums that enter the layers.
+    """Negative evidence lower bound of one record, and the input of each layer."""
+    # Biases are separate arguments: their gradients are those of the pre-activations.
     centred = record - offset
     hidden = jax.nn.relu(centred @ layers.encoder + biases.encoder)
     centre, log_variance = jnp.split(hidden @ layers.latent + biases.latent, 2)
@@ -134,7 +134,7 @@ class Vae(GenerativeNetwork):
 
     @property
     def visible_biases(self) -> slice:
-        """Which of the P parameters are the biases of the visible units."""
+        """Slice of the P parameters that holds the biases of the visible units."""
         return slice(-self.width, None)
 
     def start(self, public_seed: int) -> Floats:

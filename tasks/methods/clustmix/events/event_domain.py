@@ -16,11 +16,11 @@ from privacy.errors import ConfigurationError
 from tasks.measurement.encoded import mixed_bits
 
 LEVELS = 6
-"""Groups of a place, which is where a value lies among those of its kind: from 0 to 1."""
+"""Number of groups of places; a place is the rank of a value within its kind, from 0 to 1."""
 
 MOST_EVENTS, MOST_CODES = 1_000, 400
-"""Largest number of events that is kept of a patient, whose weights then add up to one in double
-precision (`privacy.sensitivity.FLOAT_MARGIN`), and of joint codes, by which the fit takes minutes.
+"""Most kept events of a patient, so that their weights sum to one in double precision
+(`privacy.sensitivity.FLOAT_MARGIN`), and most joint codes, so that a fit takes minutes.
 """
 
 _MOST_LEVELS, _COUNT_BINS, _FEW = 12, 8, (2, 4)
@@ -55,18 +55,17 @@ class Events(NamedTuple):
 class EventDomain:
     """Public shape of a table of events.
 
-    Of each of the T kinds, `n_values` are the codes of its value, 1 where it has none; the last
-    code is a missing value if there is such. A table without kinds has one. `gaps` are the lower
-    edges, in days and from 0, of the bins of the gap to the event before; `offsets` all edges of
-    the bins of a patient's first moment. The first `most` events of a patient are kept. The `label`
-    is a further column, by its place among the codes.
+    `n_values` is the number of codes of the value of each of the T kinds, 1 for a kind without
+    values; the last code may be a missing value. A table without kinds has one kind. `gaps` are the
+    lower edges, in days and from 0, of the bins of the gap to the event before; `offsets` are all
+    edges of the bins of a patient's first moment. The first `most` events of a patient are kept.
+    `label` is the place, among the codes, of the label column.
 
-    From these follow `starts`, the first joint code of each kind, with their number C at the end;
-    `kind_of` each joint code, T for the code after all, which stands for no event; `places` (C,) of
-    values among those of their kinds, NaN if unknown, and the same `on_grid` of the largest kind,
-    the code after if unknown; the gaps that are of a `later` day; the `fewest` and `most_of` events
-    of each bin of numbers: none, then bins in equal ratios; and `level_of` each kind (T,), as many
-    kinds share the last level.
+    Derived are `starts`, the first joint code of each kind, with their number C at the end;
+    `kind_of` each joint code, T for the code of no event; `places` (C,) of values, NaN if unknown,
+    and the same `on_grid` of the largest kind, one code more if unknown; `later`, a mask of gaps to
+    a later day; the `fewest` and `most_of` events of each bin of numbers: none, then bins in equal
+    ratios; and `level_of` each kind (T,); further kinds share the last.
     """
 
     n_values: tuple[int, ...]
@@ -121,9 +120,9 @@ class EventDomain:
         return LEVELS * several if max(self.n_values) > 1 else 1
 
     def level_codes(self, level: Integers, number: Integers) -> Integers:
-        """Return codes of levels in a record, by bins of numbers of events if of one kind.
+        """Return codes of levels in a record; of a single kind also by the bin of its number.
 
-        The level of a patient with one event is its value, that of one with many is not.
+        The level of a patient with one event is its value; with many events it is a mean.
         """
         least = self.fewest[np.searchsorted(self.fewest, number, side="right") - 1]
         few = np.searchsorted(_FEW, least, side="right") * (len(self.n_values) == 1)
@@ -131,7 +130,7 @@ class EventDomain:
 
 
 def groups_of(places: Floats) -> Integers:
-    """Return the group of each place, of `LEVELS`, which is also that of an unknown one."""
+    """Return the group of each place, below `LEVELS`, and `LEVELS` for an unknown place."""
     groups = np.minimum(np.floor(places * LEVELS + 1e-9), LEVELS - 1)
     return np.nan_to_num(groups, nan=LEVELS).astype(np.int64)
 
@@ -165,7 +164,7 @@ def levels(domain: EventDomain, events: Events) -> Integers:
 
 
 def last_values(domain: EventDomain, events: Events) -> Integers:
-    """Return the patient's last value of each event's kind (E,), on the grid, unknown, or none."""
+    """Return the patient's last value of each event's kind (E,): on the grid, unknown or none."""
     joint = events.codes[:, 0]
     found = np.full(len(joint), max(domain.n_values) + 1, dtype=np.int64)
     own = events.patient * len(domain.n_values) + domain.kind_of[joint]

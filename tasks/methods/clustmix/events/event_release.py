@@ -5,7 +5,7 @@ patients' table, of weight one and with hidden columns by that patient's own eve
 transition records of that patient alone, whose weights sum to at most one in each table. So every
 statistic keeps its sensitivity (`tables.table_draws`, `EventTable.records`), each is a Gaussian
 draw of its own noise, and by adaptive composition (Dong, Roth and Su 2019, Corollary 3.3) all of
-them are mu-GDP, where ``mu**2`` is the sum of the parts. What follows is post-processing.
+them are mu-GDP, where ``mu**2`` is the sum of the parts. All later steps are post-processing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,8 +31,8 @@ _FIT_PATIENTS = 25_000
 class EventRelease:
     """ClustMix of patients and of tables of events by name, each with a share of ``mu**2``.
 
-    What is declared of the shares leaves a rest; it is divided equally among the patients' table
-    and all others, whose share is None.
+    The rest beside the declared shares is divided equally among the patients' table and the tables
+    whose share is None.
     """
 
     patients: EncodingDomain
@@ -82,8 +82,8 @@ class EventRelease:
     ) -> tuple[dict[str, Events], Codes]:
         """Draw the events of sampled rows of `of_patients`, inside bounds, and labels again.
 
-        A label reads the events, by hidden codes that are theirs; shares of labels stay. So does
-        the label of an event, by its own columns.
+        Labels are redrawn given the hidden codes of the drawn events, labels of events given the
+        event's own columns; the shares of labels stay the same.
         """
         found, codes = {}, rows[0].copy()
         for name, table in self.tables_at(1.0).items():
@@ -133,7 +133,7 @@ class EventRelease:
         if table.labelled is not None:
             columns, method = table.labelled
             made = table.records(draw_histories(table, model, codes, rng=rng), codes)
-            # By their weights, records are as those of patients.
+            # Records drawn by their weights have the shares of patients.
             chance, given = made.weight / made.weight.sum(), np.zeros((_FIT_PATIENTS, len(columns)))
             if len(made):
                 given = rng.choice(made.codes[:, columns], _FIT_PATIENTS, p=chance)

@@ -41,18 +41,18 @@ _PAIRS = {
 class EventTable:
     """A table of events: its domain, that of patients, its part ``mu`` of the budget, its draw.
 
-    Of patients with hidden columns those of this table begin at `start`, and records have the
-    `given` ones: the first two of at most 16 codes. The label is none of them: noise in its
-    relation to single events adds up over a history.
+    The hidden columns of this table begin at the patients' column `start`. Records have the `given`
+    columns of the patient: the first two of at most 16 codes. The label is not among them, as noise
+    in its relation to single events would add up over a history.
 
     The `columns` of records have names. `number` is that of the patient's events, and `final` says
     if this is the last. The columns of an event begin with the joint code; those of the event
     before have one more, for a first event, and so has the gap. `last` is the last value of this
-    kind on the grid, unknown, or none, and `level` the patient's. Measured are `coarse` columns as
-    well, each with its column of records and the groups (k,) of the codes of that: the kinds of
-    both events, the groups of the places of the last value and of this one, and the level alone. A
-    table of few cells stands out of the noise of many. The `label_plan` has the draws of a label of
-    events, by their names in the table of the `labelled` columns; `own_mu` is what they leave.
+    kind on the grid, unknown, or none, and `level` the patient's. `coarse` columns are measured as
+    well; each is a column of records with the groups (k,) of its codes: the kinds of both events,
+    the groups of the places of the last value and of this one, and the level alone. Tables of few
+    cells have less noise. `label_plan` has the draws of a label of events, by their names in the
+    table of the `labelled` columns; `own_mu` is the rest of the budget.
     """
 
     events: event_domain.EventDomain
@@ -96,17 +96,17 @@ class EventTable:
         self.own_mu = float(np.sqrt(self.mu**2 - spent))
 
     def known(self, codes: Codes) -> Integers:
-        """Return the first columns of records of patients with events and codes (n, d')."""
+        """Return the record columns that codes (n, d') of patients with events determine."""
         return np.column_stack([codes[:, self.given], np.maximum(codes[:, self.start], 1) - 1])
 
     @cached_property
     def choice(self) -> rule.PairChoice:
         """Contents of the draw, by a public rule.
 
-        Pairs of the patient's own columns are known from the patients' table, and those of the
-        event before are those of the event. A further column meets its own value before only. The
-        table of the joint codes of two events is measured if its noise is at most twice the largest
-        distance of two distributions: the mixture shares what it learns among all tables.
+        Pairs of the patient's own columns are known from the patients' table, and pairs within the
+        event before repeat those of the event. A further column is paired with its own value before
+        only. The table of joint codes of two events is measured if its noise is at most twice the
+        largest total variation distance, since the mixture pools all tables.
         """
         at, sizes = self.at, self.measured.n_codes
         own = [*range(at["final"] + 1), at["gap"], *self.event]
@@ -125,7 +125,7 @@ class EventTable:
         stddev = norm() / (self.own_mu * rule.declared_patients(self.patients.patients))
         noise = rule.DEVIATION * float(self.events.starts[-1]) ** 2 * stddev
         used[followed[0]] = used[followed[0][::-1]] = noise <= _MOST_NOISE
-        # The patient's own columns are known; of coarse ones the kind alone is measured.
+        # One-ways leave out known columns of the patient, and coarse columns except the kind.
         loud = ((place > at["number"]) & (place <= at["level"])) | (place == at["kind"])
         return rule.PairChoice(
             groups=np.concatenate([np.arange(k) for k in sizes]),
@@ -148,8 +148,8 @@ class EventTable:
     def labelled(self) -> tuple[list[int], TableClustMix] | None:
         """Columns of records as a table whose label is the last one, and its method; if any.
 
-        They are the patient's, the kind, the group of the value and the further columns. Of the
-        budget of such a table the transitions have what is for its pairs.
+        They are the patient's, the kind, the group of the value and the further columns. The
+        transitions have the share of the budget that such a table has for pairs.
         """
         if self.events.label is None:
             return None

@@ -2,9 +2,9 @@
 
 A mixture of products conditions exactly. Given the patient and the event before, every component
 has a weight; from these come the kind, the gap, the value given the last value of this kind and the
-patient's level of it, and the further columns. A chain of such draws does not end where its records
-began: histories are drawn again and get factors until they have the shares that were released or
-fitted (raking; Deming and Stephan 1940). Post-processing of released values.
+patient's level of it, and the further columns. A chain of such draws does not reproduce the shares
+of its records. Raking (Deming and Stephan 1940) on repeated draws of histories finds factors that
+restore the released or fitted shares. Post-processing of released values.
 """
 
 from collections.abc import Mapping
@@ -65,9 +65,9 @@ def fitted(
 
 
 def _one_way_shares(table: EventTable, drawn: DrawnPairs, codes: Codes) -> Floats:
-    """Return shares (W,) of the codes of records by weight: as measured, or of known patients.
+    """Return weighted shares (W,) of the codes of records: measured, or of known patients.
 
-    The weights of a patient's records sum to one: the patient's own columns are as among patients.
+    The weights of a patient's records sum to one, so the patient's columns are as among patients.
     """
     layout, measured, one_way = table.layout, table.measured, drawn.choice.one_way
     heard = np.where(one_way > 0.0, drawn.patients * one_way, np.inf)
@@ -99,7 +99,7 @@ def _wanted(table: EventTable, targets: Targets, mixture: Mixture) -> dict[tuple
     for pair in pairs:
         one, other = (components[:, table.measured.block(table.at[name])] for name in pair)
         found[pair] = one.T @ (mixture.weights[:, None] * other)
-    # Kinds that stand before the last one wait for another day, and of gaps more is known.
+    # A step back in the order of kinds needs a later day, whose share gaps estimate better.
     kinds, later = found["kind_before", "kind"], found["gap",][:-1][table.events.later].sum()
     back = np.arange(kinds.shape[1]) < np.arange(len(kinds))[:, None]
     back[-1] = False
@@ -110,7 +110,7 @@ def _wanted(table: EventTable, targets: Targets, mixture: Mixture) -> dict[tuple
 def _raked(
     table: EventTable, mixture: Mixture, codes: Codes, wanted: Mapping[tuple[str, ...], Floats]
 ) -> dict[str, Floats]:
-    """Return a model whose histories have the shares, for synthetic patients with events."""
+    """Add factors to a mixture so that histories of these synthetic patients have the shares."""
     rng, model = np.random.default_rng(PUBLIC_SEED), dict(vars(mixture))
     model |= {" ".join(names): np.ones(shares.shape) for names, shares in wanted.items()}
     for _ in range(_RUNS):
@@ -165,19 +165,19 @@ class _Steps:
         domain, self.table, self.model = table.events, table, model
         self.bounds, self.rng = bounds, rng
         low, high = domain.fewest[codes[:, table.start]], domain.most_of[codes[:, table.start]]
-        # At most so many, until a history ends by the model.
+        # The number is an upper bound until the model ends a history.
         self.least, self.number = low, np.where(bounds[:, 0] <= bounds[:, 1], high, 0)
         shape = (len(codes), int(self.number.max(initial=0)))
         self.moment = np.zeros(shape)
         self.codes = np.zeros((*shape, len(table.event)), dtype=np.int64)
         self.last = np.full((len(codes), len(domain.n_values)), max(domain.n_values) + 1)
         hidden, none = codes[:, table.hidden][:, 1:], domain.no_event[2:]
-        # One with events begins somewhere, and has kinds: all of them if its row names none.
+        # The first event is not after the last day. If a row names no kind, all are as likely.
         last = np.searchsorted(domain.offsets[:-1], bounds[:, 1], side="right") - 1
         self.first, levels = np.minimum(hidden[:, 0], np.maximum(last, 0)), hidden[:, 1:]
         self.present = levels < none
         self.due = self.present.copy()
-        # As in the records, a kind without values has the middle.
+        # A kind without values has the middle level, as in the records.
         level = np.where(self.present & (none > 1), levels, LEVELS // 2)
         self.level = domain.level_codes(level[:, domain.level_of], low[:, None])
         # Shares of codes by component (K, k), and by code (k, K); those of kinds (K, T).
@@ -190,7 +190,7 @@ class _Steps:
         joint = shares[table.event[0]]
         self.kinds = np.add.reduceat(joint, domain.starts[:-1], axis=1)
         self.inside = joint / self.kinds[:, domain.kind_of[:-1]]
-        # Whether an event is the last one is not known between the fewest and the most.
+        # The third row is for events between the fewest and the most, which may be the last.
         ends = self.by_code[table.at["final"]]
         self.ends = np.log(np.vstack([ends, ends.sum(axis=0)]))
         gaps = shares[table.at["gap"]][:, :-1]
@@ -211,7 +211,7 @@ class _Steps:
         for place, codes in enumerate(before.T, start=at["before_0"]):
             logs += np.log(self.by_code[place])[codes]
         weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        # Events of one day stand in the order of kinds: one that is before waits for another day.
+        # Events of one day are in the order of kinds: a step back needs a later day.
         back = (np.arange(self.kinds.shape[1]) < kinds[before[:, :1]]) & (t > 0)
         ways = np.where(back, (weights * self.waits) @ self.kinds, weights @ self.kinds)
         kind = self._code(ways * self._turns(t, who, kinds[before[:, 0]]))
@@ -241,9 +241,9 @@ class _Steps:
         self.number[who[ended]] = t + 1
 
     def _turns(self, t: int, who: Indices, before: Integers) -> Floats:
-        """Return factors of kinds (n, T), among them what a patient has and what is due.
+        """Return factors of kinds (n, T), by the model, the patient's kinds, and those still due.
 
-        A kind that a patient should not have is left where all others hardly come again.
+        Other kinds keep a small factor, for patients whose own kinds hardly recur.
         """
         domain, due = self.table.events, self.due[who]
         out = due.any(axis=1) & (due.sum(axis=1) >= self.number[who] - t)

@@ -32,17 +32,17 @@ class Classes:
         sizes = np.maximum(noisy[:, 0], _LEAST_COUNT)
         means = noisy[:, 1:] / sizes[:, None]
         norms = np.linalg.norm(means, axis=1)[:, None]
-        # A mean of vectors of norm one is no longer.
+        # A mean of vectors of norm one has norm one at most.
         return cls(sizes=sizes, means=means / np.maximum(norms, 1.0))
 
 
 def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> tuple[Floats, Floats]:
     """Return covariances (C, d, d) of the labels, and the leading pooled directions (d, r).
 
-    Of noisy upper triangles (C, d (d + 1) / 2) as `draws.class_moments` has; `stddev` is of the
+    `noisy` are the upper triangles (C, d (d + 1) / 2) of `draws.class_moments`; `stddev` is the
     noise of an entry. A label's deviation from the pooled covariance is shrunk by the part of it
-    that noise explains (positive-part James-Stein); eigenvalues below the edge of the noise's
-    spectrum, ``2 stddev sqrt(d)``, are cut off.
+    that noise explains (positive-part James-Stein). Eigenvalues below the edge of the noise
+    spectrum, ``2 stddev sqrt(d)``, become zero.
     """
     n_labels, d = classes.means.shape
     rows, columns = np.triu_indices(d)
@@ -129,7 +129,7 @@ class Density:
 
     @classmethod
     def of(cls, cells: Cells, classes: Classes, covariances: Floats) -> Self:
-        """Put the parts together; the covariance within cells is that of the label less between."""
+        """Put the parts together; covariances in cells are those of labels less those between."""
         sizes = np.where(cells.sizes.any(axis=1, keepdims=True), cells.sizes, 1.0)
         within = sizes / sizes.sum(axis=1, keepdims=True)
         apart = cells.centres - classes.means[:, None]

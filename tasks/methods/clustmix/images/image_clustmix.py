@@ -46,7 +46,7 @@ _MOST_DRAWN = 2
 class ImageClustMix:
     """ClustMix bound to a public domain of images; `variation` is the strength of public warps.
 
-    So many inducing `points` are released images; they change neither plan nor guarantee.
+    `points` is the number of inducing points (released images); it affects no plan or guarantee.
     """
 
     domain: EncodingDomain
@@ -70,7 +70,7 @@ class ImageClustMix:
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample images of the mixture, labelled by the teacher; see `Synthesizer.sample`.
 
-        There are as many of each label as the released sizes say, as far as so many are found.
+        Labels have the shares of the released sizes, unless too few images of a label are found.
         """
         layout = self._layout
         codes = np.empty((n_rows, layout.n_columns), dtype=np.uint16)
@@ -83,7 +83,7 @@ class ImageClustMix:
             to_draw -= len(batch)
             rank = (found[:, None] == every).cumsum(axis=0)[np.arange(len(found)), found]
             kept = np.flatnonzero(rank <= left[found])
-            # As many of the others as could not be drawn any more.
+            # Other labels fill the rows that the remaining draws cannot.
             more = max(0, n_rows - start - len(kept) - to_draw)
             kept = np.append(kept, np.flatnonzero(rank > left[found])[:more])
             part = slice(start, start + len(kept))
@@ -92,7 +92,7 @@ class ImageClustMix:
             start += len(kept)
             if start == n_rows:
                 break
-        # Labels that are found late stand among the others.
+        # Rare labels come last, so rows are shuffled.
         order = rng.permutation(n_rows)
         return codes[order], labels[order]
 
@@ -130,7 +130,7 @@ class ImageClustMix:
     def _drawn(
         self, released: Released, n: int, rng: np.random.Generator
     ) -> tuple[Floats32, Integers]:
-        """Draw images (n, channels, height, width) of no scale yet, and their cells' labels."""
+        """Draw unscaled images (n, channels, height, width), and the labels of their cells."""
         density = Density(
             shares=released["cell_shares"],
             centres=released["cell_centres"],
@@ -143,7 +143,7 @@ class ImageClustMix:
         return basis_of(layout).to_images(vectors, shape=shape), label
 
     def _partition(self, curator: Curator, released: Released) -> Released:
-        """Say how images are sampled later; public."""
+        """Return the public settings of the sampler."""
         settings = self._rule(curator.plan.mu)
         return {
             "temperatures": np.array(settings.temperatures),

@@ -240,7 +240,7 @@ def with_features(rows: EncodedRows, *, layout: ImageLayout, whitening: Whitenin
     A map of each record by itself, which depends on released values; the result is private.
     """
     found = np.empty((len(rows), len(whitening.scales)), dtype=np.uint16)
-    # Products are exact, whoever computes them; threads would wait for each other in small ones.
+    # Products are exact with any number of threads; small ones are fastest with one.
     with threadpool_limits(1, user_api="blas"):
         for part, images in _blocks(rows, layout):
             found[part] = whitening.features(scatter(images)) + FEATURE_ZERO

@@ -25,7 +25,7 @@ _LUMA = np.array([77.0, 150.0, 29.0])
 class ImageLayout:
     """Public shape: pixels from the top left, in red, green and blue, with even gray levels.
 
-    The density has coefficients whose `frequencies` along both sides are together at most so many.
+    The density has coefficients whose frequencies along both sides sum to at most `frequencies`.
     """
 
     height: int

@@ -22,10 +22,11 @@ _SIGNAL = np.log([370.0, 1600.0, 12_000.0])
 class ImageRule:
     """Constants of the rule, in place of settings.
 
-    Shares of ``mu**2``, that of the cells for each round; the teacher, of so many `rounds`, has the
-    rest. Residuals are cut off at a norm, `step` is along their mean, `flat` of the whitened
-    `directions` become alike. The density has so many `frequencies`. `temperatures` and `warps` are
-    ranges of the spread of images around their cells, and of the strength of their warps.
+    Shares are of ``mu**2``, that of cells for each round; the `rounds` of the teacher have the
+    rest. Residuals are clipped to a norm, and `step` is along their mean. The first `flat` of the
+    whitened `directions` get similar variances. `frequencies` are those of the density.
+    `temperatures` and `warps` are ranges of the spread of images around cells, and of warp
+    strength.
     """
 
     class_sums: float

@@ -88,10 +88,10 @@ def whitening_of(released: Released) -> Whitening:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedTeacher:
-    """A taught teacher: the labels of any image, by what was released alone.
+    """The released classifier of images, a function of released values alone.
 
-    Of a map of scattering features and weights (k, C); `matrix` (m, C) and `shift` (C,) are both in
-    one, for what does not ask for the norm of the features.
+    `matrix` (m, C) and `shift` (C,) combine the map of features with the weights (k, C), for
+    results that do not depend on the norm of the features.
     """
 
     layout: ImageLayout

@@ -1,4 +1,4 @@
-"""Tone of the images, as released counts say: sharp edges, brightness; and small public warps.
+"""Tone curves of images, fitted to released counts of intensity, and small public warps.
 
 Post-processing.
 """
@@ -65,7 +65,7 @@ class Tone:
 
 
 def norm_shares(noisy: Floats, *, stddev: float) -> Floats:
-    """Shares (C, bins) of noisy counts; what noise explains is left out."""
+    """Shares (C, bins) of noisy counts that exceed their noise; pooled for labels without one."""
     kept = np.where(noisy > 3.0 * stddev, noisy, 0.0)
     total = noisy.sum(axis=0)
     pooled = np.where(total > 2.0 * stddev * np.sqrt(len(noisy)), total, 0.0)
@@ -92,7 +92,7 @@ def _toned(images: Floats32, curves: Floats, norms: Floats) -> Floats32:
     bright = bright / np.maximum(white, 1e-3)[:, None]
     straight = curves <= 0.0
     steep = np.maximum(curves, _LEAST_STEEP).astype(np.float32)
-    # Between curves of sigmoids, 0 at 0 and 1 far away: (1 - e) / (1 + e exp(k t)), e = exp(-k v).
+    # Sigmoid curves, 0 at 0 and 1 at infinity: (1 - e) / (1 + e exp(k t)), e = exp(-k v).
     fading = np.exp(-steep[:, None] * bright)
     risen = 1.0 - fading
     low, high = np.full(n, -3.0), np.full(n, 2.0)
@@ -108,7 +108,7 @@ def _toned(images: Floats32, curves: Floats, norms: Floats) -> Floats32:
     found[found < _FAINT] = 0.0
     found *= BRIGHTEST
     if images.shape[1] > 1:
-        # The channels of a pixel become as much brighter as the largest of them: hues stay.
+        # All channels of a pixel get the gain of the largest one, which keeps the hue.
         gain = found / np.maximum(bright, _LEAST_BRIGHT) / np.maximum(white, 1e-3)[:, None]
         return np.asarray(images * gain.reshape(n, 1, *images.shape[2:]), dtype=np.float32)
     return np.asarray(found.reshape(images.shape), dtype=np.float32)

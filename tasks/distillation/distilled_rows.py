@@ -2,8 +2,8 @@
 
 A feature is a condition on a row of the release, in the words of ``DataFrame.eval`` of pandas,
 such as ```age` >= 25`` and ```work` == 'none'``, by the schema alone; of images, a pixel as part of
-white. Points lie between 0 and 1. Post-processing: the rows are those of the release, and what
-chance there is comes from their digest.
+white. Points lie between 0 and 1. Post-processing: the rows are those of the release, and their
+digest seeds all random choices.
 """
 
 import hashlib

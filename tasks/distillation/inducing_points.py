@@ -63,7 +63,7 @@ def ridge_of(gram: Any) -> Any:
 def optimised(task: Slice) -> Floats:
     """Return points (p, d), between 0 and 1, that predict the labels of the rows.
 
-    They begin as rows that are spread over the labels as all rows are.
+    They start at rows whose labels have about the shares of all rows.
     """
     rows, labels, n_points, seed = task
     by_label = np.argsort(labels.argmax(axis=1), kind="stable")

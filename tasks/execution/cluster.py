@@ -120,7 +120,7 @@ def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distribu
     Scheduler and workers are asked before anything is sent to them, and core dumps of the workers
     are turned off, as by every item of `tasks.execution.dask_executor`. A worker that joins later
     is not asked: only who holds a certificate of the cluster's own authority can start one, see
-    `make_certificates`, and what takes the place of a dead worker has its settings.
+    `make_certificates`, and the replacement of a dead worker has its settings.
     """
     parts = urlsplit(address)
     if parts.scheme != "tls" and not (parts.scheme == "tcp" and is_loopback(parts.hostname or "")):

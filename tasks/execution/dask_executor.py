@@ -67,7 +67,7 @@ class DaskExecutor:
     ) -> Integers:
         """Return the exact sum of ``function(shard, **public)``; see `Executor.sum`."""
         item = guarded_item(function)
-        # With every item, not once to every worker: what lies on a worker is lost with it.
+        # With every item, not once to every worker: data on a worker are lost with it.
         calls = [_Call(item, (shard,), dict(public)) for shard in shards]
         with closing(self._results("sum", calls, gpu=False)) as results:
             return sum_exactly(unwrapped(result) for result in results)
@@ -135,7 +135,7 @@ class DaskExecutor:
             return type(error).__name__, None
 
     def _forget(self, submitted: list[_Submitted]) -> None:
-        # A scheduler that is gone keeps nothing, and its error would hide the one on its way.
+        # A dead scheduler keeps nothing, and its error would hide the one being raised.
         with suppress(Exception):
             self._client.cancel([future for future, _ in submitted], force=True)
 
@@ -177,7 +177,7 @@ class _Call:
     named: dict[str, object]
 
     def __call__(self) -> object:
-        # Again with every item: a restarted worker begins without the limit.
+        # For every item, since a restarted worker begins without the limit.
         forbid_core_dumps()
         return self.function(*self.arguments, **self.named)
 

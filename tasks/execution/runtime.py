@@ -101,7 +101,7 @@ def configure_prefect(settings: Settings) -> None:
 def with_private_log(step: str, release_id: str, body: Callable[[Settings], R]) -> R | Failed:
     """Call the body of a run with the settings, which are read inside of the guard too.
 
-    What may not leave goes to a log of the release, whose folder is removed if it stays empty.
+    Private texts of a failure go to a log of the release, whose folder is removed if it is empty.
     """
 
     def logged() -> R | Failed:

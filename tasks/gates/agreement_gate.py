@@ -82,7 +82,7 @@ class NoisyCounts:
 
 def _shares_of(noisy: NoisyCounts, domain: EncodingDomain) -> tuple[list[Floats], Floats, float]:
     """Return counted shares by column, shares of the labels, and the noisy number of patients."""
-    # What is left is of hidden columns, beside tables of events.
+    # The rest belongs to hidden columns of tables of events.
     *blocks, _ = np.split(noisy.by_label, domain.one_hot_offsets[1:], axis=1)
     by_label = np.mean([block.sum(axis=1) for block in blocks], axis=0)
     n_patients = float(max(by_label.sum(), 1.0))
@@ -117,9 +117,9 @@ def against_counts(
     said = agreement.association(counted)
     of_noise = sum(table.size for table in said) * noise**2
     signal = agreement.inner(said, said) - of_noise
-    # The product of the margins is noise as well if the number of patients is.
+    # A noisy number of patients makes the product of the margins noisy as well.
     is_clear = signal >= _CLEAR_OF_NOISE * of_noise and _CLEAR_OF_NOISE * of_label <= 1.0
-    # The association of few rows is chance, margins included.
+    # The association of few rows has sampling error, as have its margins.
     _, by_chance = agreement.mean_bound(
         agreement.association_scores(reference, said), n_first=n_rows, alarm=alarm
     )

@@ -143,7 +143,7 @@ class EventSampling:
         titles += [("kind and value", "event_0")]
         titles += [(one.name, f"event_{j}") for j, one in enumerate(table.others, start=1)]
         at, measured, choice = dict(own.at), own.measured, own.choice
-        # As many patients have events as in the fresh sample.
+        # The part of patients with events is that of the fresh sample.
         patients = float(self.released["patients"]) * n_fresh / len(reference)
         loud = np.broadcast_to(choice.one_way, measured.n_columns)
         for title, name in titles:

@@ -33,7 +33,7 @@ from tasks.methods.clustmix.events.event_domain import (
 from tasks.methods.clustmix.events.event_release import EventRelease
 
 _DAYS = {"since": 0.0, "not_before": -np.inf, "until": np.inf}
-"""Days of a patient that a table of events may name, and what stands for one that is missing."""
+"""Days of a patient that a table of events may name, and the value of a missing one."""
 
 ONE_ROW, KNOWN, NO_VALUE = (
     "one row of each patient, as tables of events are declared",

@@ -77,8 +77,8 @@ class Histories:
     ) -> tuple[Any, tuple[bool, ...]]:
         """Store the records of each table; return patients with hidden columns, and what was found.
 
-        That is of each table whether a patient has an event of it, and one beyond the days of `at`.
-        It is an InputError if a patient has two rows.
+        The findings are, for each table, if a patient has an event, and if one is beyond the days
+        of `at`. It is an InputError if a patient has two rows.
 
         Privacy
         -------
@@ -112,7 +112,7 @@ class Histories:
         return replace(people, codes=whole, moments=np.empty(0)), tuple(seen)
 
     def checked(self, found: Sequence[tuple[bool, ...]], rules: Any) -> list[tuple[bool, ...]]:
-        """Return the levels of all shards, once patients have events, between their days only."""
+        """Return levels of all shards; refuse empty tables of events, and events on other days."""
         n = len(self.schema.labels.level_names)
         seen = np.any([one[n:] for one in found], axis=0).reshape(-1, 2)
         for table, (has, beyond) in zip(self.tables, seen, strict=True):

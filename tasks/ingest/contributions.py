@@ -120,7 +120,7 @@ def named_patients(
     if (index < 0).any() or "" in texts:
         raise refusal("PATIENT_MISSING")
     if unit is not None:
-        # What has no spelling is refused before (`unnamed_patients`).
+        # Keys without a spelling are refused before (`unnamed_patients`).
         texts = [unit.spelled(text) or text for text in texts]
     merged, names = pd.factorize(np.array(texts, dtype=object))
     return merged[index], list(names)

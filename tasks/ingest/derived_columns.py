@@ -30,7 +30,7 @@ def with_derived(frame: pd.DataFrame, schema: TableSchema) -> pd.DataFrame:
 def unlike(
     chunk: EncodedChunk, frame: pd.DataFrame, schema: TableSchema, *, mend: bool
 ) -> list[Violation]:
-    """Return the rules that sound rows of a table break, but for those by which it is mended.
+    """Return the rules that sound rows of a table break, except for rules that mend them.
 
     Numbers are compared at the last decimal. A cell without a number or level is missing.
     """

@@ -4,7 +4,7 @@ Cells that were clipped, missing or undeclared are counted batch by batch on any
 functions of the encoder; the counts are private, and the summary is for the owner of the table
 alone. A cell is repeated only where it could be written down without the table: a usual code for
 missing, or another spelling of a declared level. Bounds and levels are never proposed from the
-rows; a placeholder stands for what the codebook says.
+rows; a placeholder stands for the value in the codebook.
 """
 
 import re
@@ -171,8 +171,8 @@ def summary_of(
 ) -> list[dict[str, Any]]:
     """Return a record of each column with a fault, the worst first, and one of all the others.
 
-    A record has the shares of the cells, the faults in words, and what would mend them as YAML.
-    Columns of a table of events end in its name, and those of a value have its kind.
+    A record has the shares of the cells, the faults in words, and a correction as YAML. Columns of
+    a table of events end in its name, and those of a value have its kind.
     """
     declared: dict[str, Any] = {one.name: one for one in (*schema.columns, *schema.all_labels)}
     kinds = dict[str, str]()
@@ -320,14 +320,14 @@ def _of_levels(
 
 
 def _folded(text: str) -> str:
-    """Return what spellings of one level share: no case, accents, blanks, marks, leading zeros."""
+    """Reduce a text to letters, digits and ``+-<>``, without case, accents and leading zeros."""
     plain = unicodedata.normalize("NFKD", text).casefold()
     letters = "".join(c for c in plain if c.isalnum() or c in "+-<>")
     return letters.lstrip("0") or letters
 
 
 def _yaml(column: BaseModel, faults: list[_Fault], of_kind: str | None) -> str:
-    """Return a declaration with its changes, or what stands elsewhere, as one line of YAML."""
+    """Return a declaration with its changes, or an entry elsewhere, as one line of YAML."""
     change: dict[str, Any] = {}
     for one in faults:
         for key, value in (one.change or _SAID[one.kind].get("change", {})).items():

@@ -59,7 +59,7 @@ def encoded_shards(
 ) -> tuple[EncodedRows, ...]:
     """Check, encode and bound a table in memory; returns the shards that a flow would make.
 
-    Where its rows are encoded, with further codes, that is the chunk.
+    `chunk` has the encoded rows, if they exist already, with further codes.
     """
     chunk = encode_chunk(frame, schema) if chunk is None else chunk
     refuse_violations((*chunk.violations, *unnamed_patients(frame, unit)))

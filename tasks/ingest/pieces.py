@@ -177,8 +177,8 @@ def bound_shard(
 ) -> tuple[bool, ...]:
     """Bound a shard's contributions; return for each label level true if a row has it.
 
-    Beside tables of events follow what `Histories.joined` has found of them. The pieces remain, as
-    another worker may have to repeat the work.
+    With tables of events, the findings of `Histories.joined` follow. The pieces remain, as another
+    worker may have to repeat the work.
     """
     keyed, found = rows_of_shard(workspace, shard, n_fragments), ()
     if rules.visits is not None:

@@ -64,10 +64,10 @@ def associations_of(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Any]:
 
 
 def information(counts: Floats) -> float:
-    """Return the part of the entropy of a label (columns) that a column (rows) takes away.
+    """Return the uncertainty coefficient of a label (columns) given a column (rows).
 
     Mutual information less its bias of first order, ``(r - 1) (c - 1) / 2n`` of r and c levels that
-    occur (Miller 1955), by the entropy of the label.
+    occur (Miller 1955), divided by the entropy of the label.
     """
     margins = counts.sum(axis=1), counts.sum(axis=0)
     parts = (*margins, counts.ravel())

@@ -1,7 +1,7 @@
 """Conclusions with intervals: from the sealed tables themselves, or from a release and its draws.
 
-Both have the sampling of patients and the noise in their variance. What a model shrinks is biased,
-and no interval of it is offered. Post-processing of released values.
+Variances include the sampling of patients and the noise. Estimates that a model shrinks are biased
+and get no interval. Post-processing of released values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLEAR = 3.0
 class Interval:
     """An estimate with its interval of 95 %, and the standard errors of which it is made.
 
-    Of ratios the standard errors are those of the logarithm.
+    For ratios, the standard errors are those of the logarithm.
     """
 
     estimate: float
@@ -55,10 +55,10 @@ def combine(
     """Return the interval of an estimate of a release, given those of its draws.
 
     The first estimate is that of the release, on which the interval is centred; the others are of
-    its draws, and vary as noise does. Variances are those of rows taken for patients; of `rows`
-    rows for another number of `patients` they are scaled. Degrees of freedom are Rubin's. Means,
-    shares and contrasts by the label are honest; coefficients of several columns and contrasts
-    of two columns are shrunk by the model: `contrast` reads the latter from sealed tables.
+    its draws, and vary as noise does. Variances treat rows as patients; with `rows` and `patients`
+    they are scaled to the number of patients. Degrees of freedom are Rubin's. Means, shares and
+    contrasts by the label are honest; coefficients of several columns and contrasts of two columns
+    are shrunk by the model: `contrast` reads the latter from sealed tables.
     """
     from scipy.stats import t
 
@@ -84,10 +84,10 @@ def contrast(
 ) -> Interval:
     """Estimate a quantity from measured cells, without a model, in closed form (delta method).
 
-    A kind of `KINDS`, of a ``COLUMN=LEVEL``, by another, against a level or all others.
-    ``LOW..HIGH`` of whole bins is a level of a number; a mean is of a column. It is a
-    ConfigurationError, which says why, if no honest interval can be given: an unknown or shrunk
-    quantity, a pair that was not measured, joined levels, numbers lost in noise.
+    `kind` is one of `KINDS`. `of` is a ``COLUMN=LEVEL``, or a column for a mean; `by` is another,
+    compared with the level `against` or all others. ``LOW..HIGH`` of whole bins is a level of a
+    number. It is a ConfigurationError with the reason if no honest interval can be given: an
+    unknown or shrunk quantity, a pair that was not measured, joined levels, numbers lost in noise.
     """
     from tasks.measurement.record_rules import LABEL
 

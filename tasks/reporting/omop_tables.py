@@ -24,8 +24,8 @@ def omop_files(
 ) -> dict[str, bytes]:
     """Write the rows of a bundle as tables of the model, in both formats; none without ages.
 
-    Columns with a concept of the tables of events (`tasks.histories.event_sources`) are no records.
-    Those before the year of birth or after the death are left out.
+    Columns with a concept of the tables of events (`tasks.histories.event_sources`) yield no
+    records. Records before the year of birth or after the death are left out.
     """
     rows, written = read_rows(files), dict[str, bytes]()
     columns = {one.name: one for one in (*schema.columns, *schema.all_labels)}
@@ -78,7 +78,7 @@ def _recorded(table: Any, files: Mapping[str, bytes]) -> Iterator[pd.DataFrame]:
         for one in table.source.features:
             if one.event == event and one.concepts == concepts and one.take not in ("any", "count"):
                 names[one.column] = day if one.value == "date" else "value_as_number"
-    with suppress(ValueError):  # what has been paid for is written, whatever is asked of queries
+    with suppress(ValueError):  # a paid release is written even if its query cannot be parsed
         for cell in parse_query(query, table.source.language).selects if query else ():
             column = cell.unalias()
             names |= {cell.alias_or_name: column.name} if isinstance(column, exp.Column) else {}
@@ -122,9 +122,9 @@ def _facts(
 
 
 def _tables(people: pd.DataFrame, records: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield tables by name, without records of nobody, before a birth or after a death."""
+    """Yield tables by name, without records of unknown persons, before birth or after death."""
     who, dying = records[PERSON], records["event"] == "death"
-    # A death on no known day is on that of the last record.
+    # A death without a date gets the day of the last record.
     last = records[~dying].groupby(PERSON)["day"].max()
     day = records["day"] = records["day"].fillna(who.map(last))
     index, born = (who.map(people.set_index(PERSON)[one]) for one in ("day", "year_of_birth"))

@@ -91,9 +91,9 @@ class _Bar:
 class _Plot:
     """Bars of a column: levels, or densities over their `spans` of an axis.
 
-    Bars apart, each with a short text, are shares of what no axis holds: frequent single numbers,
-    all beyond an end, and missing values. Notes state the noise in patients and the parts that are
-    not drawn; `lost_share` is the sum of the shares that are lost in noise.
+    Bars apart, each with a short text, are shares that no axis holds: frequent single numbers, all
+    beyond an end, and missing values. Notes state the noise in patients and the parts that are not
+    drawn; `lost_share` is the sum of the shares that are lost in noise.
     """
 
     name: str

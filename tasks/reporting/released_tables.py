@@ -56,7 +56,7 @@ def released_tables(
 def expected_errors(tables: bytes) -> dict[str, float]:
     """Return the widest half interval of a share of a column, in patients and in points of percent.
 
-    With them the number of codes that stand out of the noise, and that of all.
+    Added are the number of codes whose interval is above zero, and that of all codes.
     """
     cells = pd.read_parquet(io.BytesIO(tables), filters=[("by", "==", "")])
     inside = cells[(cells["low"] > 0.0) & (cells["high"] < 1.0)]
@@ -69,7 +69,7 @@ def expected_errors(tables: bytes) -> dict[str, float]:
 
 
 def hidden_levels(tables: bytes | None, schema: TableSchema) -> str:
-    """Return the levels of the labels whose interval begins at zero, in short; none unmeasured."""
+    """Return the label levels whose interval begins at zero, in short; empty without tables."""
     if tables is None:
         return ""
     cells = pd.read_parquet(io.BytesIO(tables), filters=[("by", "==", "")])

@@ -139,6 +139,6 @@ def render_risk_appendix(
 
 
 def _beliefs(claim: Claim, prior: float, *, presence: bool) -> list[float]:
-    """Return the greatest belief of all releases but one of so many, rounded up."""
+    """Return the beliefs that at most one release in each of `_ONE_OF` exceeds, rounded up."""
     found = (claim.belief(prior, chance=1 / many, presence=presence) for many in _ONE_OF)
     return [math.ceil(10_000 * belief) / 10_000 for belief in found]

@@ -58,8 +58,8 @@ def _curve(
 ) -> tuple[Floats, list[tuple[float, float]]]:
     """Return S at the parts of the intervals, and its band where the noise of a count is known.
 
-    Of the counts (C,), masks (k + 1, C) have those with the event in an interval and those that
-    leave; the last row is of those who are observed up to the last edge.
+    Masks (k + 1, C) of the counts (C,) select patients with the event in an interval, and those
+    that leave; the last row selects those who are observed up to the last edge.
     """
     log_s, variance = _log_survival(ended @ counts, left @ counts)
     if noise is None:

@@ -1,6 +1,6 @@
 """Entries of the ledger as the runs of this installation move them: reserve, begin, advance, close.
 
-How far a run came is judged by what is on disk, not by what the run could still say.
+The progress of a run is read from the files on disk, not from the run.
 """
 
 import time
@@ -54,9 +54,9 @@ _CLOSED = MappingProxyType(
 class Entries:
     """The entries of a ledger, moved on by one installation, the `owner` of those that it runs.
 
-    Whether a run is alive is read from the locks of the `workspaces`, how far it came from its
-    measurement and its bundle. `declarations` is the folder of those that failed a check, and
-    `register` the file of the patients who were read by entry.
+    Locks of the `workspaces` show if a run is alive; its measurement and bundle show its progress.
+    `declarations` is the folder of those that failed a check, and `register` the file of the
+    patients who were read by entry.
     """
 
     def __init__(
@@ -195,8 +195,7 @@ class Entries:
     ) -> None:
         """Give back what was reserved for a check alone.
 
-        The row of the ledger says when, who asked, what was declared, by its digest, and of which
-        table, by its tag.
+        The ledger row has the time, the requester, the declarations' digest and the table's tag.
         """
         note = f"{code}{TABLE_TAG}{table}"
         self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
@@ -228,9 +227,9 @@ class Entries:
     def closing(self, entry: LedgerEntry) -> Iterator[None]:
         """Close the entry of a run that stops, by how far it came; nothing read is given back.
 
-        What must not be published is withheld. After the seal, or where the gate stopped the rows
-        alone, the entry stays open: the next run of the same request goes on from there. What
-        cannot be noted now, on a full disk for example, is noted by the next clean-up.
+        A measurement that must not be published is withheld. After the seal, or if the gate stopped
+        only the rows, the entry stays open, and the next run of the same request goes on from it. A
+        state that cannot be noted now, on a full disk for example, is noted by the next clean-up.
         """
         try:
             yield
@@ -243,7 +242,7 @@ class Entries:
             raise
 
     def _standing(self, entry: LedgerEntry) -> str:
-        """Say whether the charge of a run that stopped stands; "" if it does not."""
+        """Return the words on a charge that stands after a run has stopped; "" if it does not."""
         try:
             state = self.now(entry).state
         except ClustMixError:
@@ -254,7 +253,7 @@ class Entries:
         return f"; the charge of epsilon {entry.epsilon:g} stands{rest}"
 
     def close_dead(self, entry: LedgerEntry, *, note: str = "ABANDONED") -> None:
-        """Say in the ledger how far a dead run came, and close what it left open."""
+        """Record the progress of a dead run in the ledger, and close its entry."""
         self._recover(entry)
         following = _CLOSED.get(entry.state)
         if following is not None:
@@ -266,7 +265,7 @@ class Entries:
         if entry.state in _BEFORE_SEAL:
             digest = self._sealed_digest(entry)
             if digest is not None and entry.state is EntryState.RESERVED:
-                # Of a ledger that was set back: whoever has sealed had begun.
+                # A restored ledger may lack EXECUTING, which comes before every seal.
                 self._move(entry, EntryState.EXECUTING, note="RECOVERED")
                 entry = self.now(entry)
         elif entry.state is EntryState.APPROVED:
@@ -323,7 +322,7 @@ def require_known(
     releases: ReleaseStore,
     entries: Callable[[], Sequence[LedgerEntry]],
 ) -> None:
-    """Refuse what was drawn and is not in the ledger (IntegrityError): its sums are too small."""
+    """Refuse if a draw is not in the ledger (IntegrityError), whose sums are then too small."""
     found = unknown_charges(measurements, releases, entries)
     if found:
         names = ", ".join(each.release_id for each in found[:3]) + (", ..." if found[3:] else "")

@@ -55,11 +55,10 @@ class ReleaseJob:
 
     The cohort is the patients whose budget pays, also for other datasets; its lifetime epsilon is
     as declared, the caps are in the currency of the ledger. The partition is the part of the
-    patients that is read, None for all; entry is its rule, if it has periods; the requester the key
-    id of who asked; the number of patients, if any, a declared one; so many parts a pool adds up;
-    the points those of a distillation, if any. Events are the tables beside that of the patients,
-    each with its source (`tasks.histories.event_sources`). The site is the site file as JSON
-    values.
+    patients that is read, None for all; entry is its rule, if it has periods. `requester` is the
+    key id of the person who asked, `patients` their declared number, `parts` the number of parts of
+    a pool, and `points` those of a distillation. Events are the tables beside that of the patients,
+    each with its source (`tasks.histories.event_sources`). `site` has the values of the site file.
     """
 
     ref: ReleaseRef

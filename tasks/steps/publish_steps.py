@@ -66,7 +66,7 @@ def prepare(
         rows = draw(n_rows=job.rows)
         flat = partial(_tables, synthesizer, schema=schema, released=released, rng=rng)
         tables = beside.files(rows) if beside else flat(rows, soft_labels=job.soft_labels)
-        # Under conditions the rows are others than those that the tables describe.
+        # The tables describe rows without conditions.
         if not conditions:
             tables |= released_tables(measurement, schema, synthesizer)
     if job.source.kind == "omop":
@@ -80,7 +80,7 @@ def prepare(
         n_rows = int(np.clip(job.rows, *REFERENCE_ROWS))
         # Fewer than asked for where conditions are rare.
         reference, guide = (draw(n_rows=n_rows, all_of_them=False) for _ in range(2))
-        # Where sampled rows are rejected, the rest are not those that were counted.
+        # Rejection changes the distribution of rows, which the sealed counts then do not describe.
         own: Any = getattr(synthesizer, "of_patients", synthesizer)
         rejects = conditions or (schema.constraints and not isinstance(own, Conditional))
         histograms = () if rejects else method_entry(job.method.kind).histograms

@@ -1,4 +1,4 @@
-"""The tables of an installation: how one is read, checked, and known again.
+"""The tables of an installation: reading, checks, and recognition of known tables.
 
 A table is known by the key of its measurement, so that none is measured twice. The key is an HMAC,
 because a plain digest of a small table could be guessed and looked up. Nothing of the program
@@ -89,7 +89,7 @@ def check_source(
 ) -> None:
     """Refuse (InputError) a source that lacks a needed column, or has one not declared or read.
 
-    So are the sources of tables of events.
+    The same holds for the sources of tables of events.
     """
     header = reader.header()
     columns += tuple(name for name in schema.derived if name in header)

@@ -6,7 +6,7 @@
 
 Every method is a class with `plan`, `fit`, `sample`, `save` and `load` of `Synthesizer`. It plans,
 measures and samples by the functions that the flow of a hospital runs. This import is quick and
-loads no orchestrator; what takes a moment is loaded when it is used.
+loads no orchestrator; slow modules are loaded when they are used.
 """
 
 from clustmix.guarantee import Guarantee, Plan

@@ -22,7 +22,7 @@ from storage.ledger.ledger_db import LedgerDatabase
 refusal = refusals(__package__)
 
 OWNER = "notebook"
-"""Owner of an entry that is charged here: no installation closes it."""
+"""Owner of the entries of notebooks, which no installation closes."""
 
 
 _STOPPED = {EntryState.RESERVED: EntryState.VOID, EntryState.EXECUTING: EntryState.BURNED}
@@ -30,7 +30,7 @@ _STOPPED = {EntryState.RESERVED: EntryState.VOID, EntryState.EXECUTING: EntrySta
 
 @dataclass(slots=True)
 class Payment:
-    """A charge, or none: no ledger and no entry then. It is given back until it has begun."""
+    """A charge and its state, or none without a ledger; it can be given back until it begins."""
 
     ledger: LedgerDatabase | None = None
     charged: Charged | None = None
@@ -47,7 +47,7 @@ class Payment:
     def stop(self, error: BaseException) -> None:
         """Give back what has not begun, and burn what is not sealed."""
         note = error.code if isinstance(error, ClustMixError) else f"run:{error.__class__.__name__}"
-        # A ledger out of reach has the charge all the same.
+        # If the ledger cannot be reached, the charge stands.
         with suppress(ClustMixError):
             if self.state in _STOPPED:
                 self._move(_STOPPED[self.state], note=note)
@@ -66,7 +66,7 @@ def charging(
     lifetime_epsilon: float | None,
     target: Target,
 ) -> Iterator[Payment]:
-    """Charge before the block reads a row; what it refuses is void, what it leaves begun is burned.
+    """Charge before the block reads a row; on failure, void the charge, or burn it if it has begun.
 
     The ledger, cohort and cap are those of `clustmix.Synthesizer.fit`.
 

@@ -1,4 +1,4 @@
-"""A table in memory, of whatever library, as the rows that a source of the pipeline gives."""
+"""Conversion of a table in memory, of any library, to the rows that a pipeline source yields."""
 
 import re
 from collections.abc import Mapping
@@ -106,7 +106,7 @@ def _pandas_is_read(kind: Any) -> bool:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a dictionary; those of polars are views, which Arrow cannot take."""
+    """Decode a dictionary column; Arrow has no `take` for string views, which polars stores."""
     kind = column.type.value_type
     kind = pa.large_string() if arrow_is_text(kind) else kind
     chunks = (chunk.dictionary.cast(kind).take(chunk.indices) for chunk in column.chunks)
@@ -116,7 +116,7 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def types_of(frame: Any) -> dict[str, tuple[_Kind, tuple[Any, ...]]]:
     """Return the kind of each column by its type, and the levels of that type. No cell is read.
 
-    A Categorical of polars has none: its type collects the levels of the rows, of other tables too.
+    A polars Categorical has no levels: its type collects values of rows, also of other tables.
     """
     if isinstance(frame, pd.DataFrame):
         check_names([str(name) for name in frame.columns])
@@ -135,7 +135,7 @@ def types_of(frame: Any) -> dict[str, tuple[_Kind, tuple[Any, ...]]]:
 
 
 def as_of(frame: pd.DataFrame, library: Any, *, notice: str) -> Any:
-    """Return rows as a table of the class that was measured, with a notice where it takes one."""
+    """Convert rows to the class of the measured table, with the notice in its metadata if any."""
     frame.attrs["guarantee"] = notice
     if library is pd.DataFrame:
         return frame

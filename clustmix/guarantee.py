@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 _FORMS = {"noise": "{:.4g}".format, "share": "{:.0%}".format}
 
-NOT_CHARGED = (
-    "Nothing was charged: no ledger counts this against what these patients may still be asked."
-)
+NOT_CHARGED = "Nothing was charged: no ledger counts this against the budget of these patients."
 
 
 class Charged(Record):
@@ -45,7 +43,7 @@ class Guarantee:
     events : tuple of Event
         Uses of mechanisms: planned, or as they really happened.
     delta : float
-        What is added to the factor e^epsilon in the definition.
+        Additive term of the definition, beside the factor e^epsilon.
     adjacency : Adjacency
         Neighbouring tables: with one patient more, or with one exchanged for another.
     privacy_unit : str
@@ -126,7 +124,7 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan:
-    """Every planned look at the rows, with its noise, set before a row is read.
+    """Every planned statistic, with its noise, fixed before a row is read.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class ClustMix(Synthesizer):
     variation: float = 1.0
 
     def teacher(self) -> "Teacher":
-        """Return the classifier that images have taught, free under the guarantee.
+        """Return the classifier of images, which the guarantee covers at no further cost.
 
         It is a ConfigurationError if no images were measured.
         """

@@ -55,7 +55,7 @@ def pool(models: Sequence[_Model], *, disjoint: bool = False) -> _Model:
 
 
 def draws(model: _Model, m: int) -> list[_Model]:
-    """Return models of other draws, fitted side by side; see `Synthesizer.draws`."""
+    """Return models of other draws of the noise, fitted in parallel; see `Synthesizer.draws`."""
     from privacy.randomness import system_generator
     from tasks.measurement.pooled_sums import draws_of
 
@@ -69,7 +69,7 @@ def contrast(
 ) -> Interval:
     """Estimate a share, mean, risk or odds ratio from the sealed tables of a model, free.
 
-    See `tasks.reporting.conclusions.contrast`, which refuses by name what no interval covers.
+    See `tasks.reporting.conclusions.contrast`, which refuses a quantity without a valid interval.
     """
     from tasks.measurement.pooled_sums import noisy_of
     from tasks.reporting import conclusions

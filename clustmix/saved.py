@@ -33,11 +33,11 @@ refusal = refusals(__package__)
 class ModelRecord(Document):
     """The record of a measurement in its file.
 
-    The notice is the guarantee in plain words, and whether a ledger counts it; epsilon and delta
-    were asked for, under the adjacency. The number of patients is a declared one. Events are the
-    draws as they happened, in the form of `privacy.events.event_to_dict`; the noise of a
-    tainted one can be drawn again. The vocabulary names the meaning of each code of the arrays, the
-    digests are those of the program and, as ``released``, of the arrays.
+    The notice is the guarantee in plain words, and whether a ledger counts it. Epsilon and delta
+    are those requested under the adjacency, and the number of patients is the declared one. Events
+    are the draws as they happened, in the form of `privacy.events.event_to_dict`; ``tainted`` means
+    that the noise can be drawn again. The vocabulary names each code of the arrays, and
+    ``released`` is the digest of the arrays.
     """
 
     FILE: ClassVar[str] = "model.json"
@@ -86,7 +86,7 @@ class ModelRecord(Document):
 
 
 def written(model: Any, guarantee: Guarantee, released: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the file, always the same bytes, of what a model measured under a guarantee."""
+    """Return the file of a measurement and its guarantee; the same input gives the same bytes."""
     arrays = arrays_to_bytes(released)
     settings = model._settings().model_dump(mode="json", exclude={"kind"})
     record = ModelRecord(
@@ -104,7 +104,7 @@ def written(model: Any, guarantee: Guarantee, released: Mapping[str, NDArray[Any
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in ((ModelRecord.FILE, record.to_bytes()), (RELEASED_FILE, arrays)):
-            # Of a fixed date.
+            # With a fixed date, so that the bytes do not depend on the clock.
             archive.writestr(zipfile.ZipInfo(name), content)
     return buffer.getvalue()
 

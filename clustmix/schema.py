@@ -200,13 +200,13 @@ class EventTable(_Declared, event_tables.EventDeclaration):
     columns : sequence of IntegerColumn, RealColumn, DateColumn and CategoricalColumn
         Columns of an event, with that of its moment.
     kind, value, label : str, optional
-        Columns of what an event is, of its number, and a further one of levels to predict.
+        Columns of the kind of an event and of its number, and a column of levels to predict.
     values : mapping, default {}
         ``lower``, ``upper`` and ``bins`` of the number by kind, None for a kind that has none.
     gaps, offsets : sequence of float, optional
         Edges in days of bins of the time since the event before, and of the first moment.
     share : float, optional
-        Part of the squared budget; by default what others leave, in equal parts.
+        Part of the squared budget; by default an equal part of the rest.
     ignore : sequence of str, default ()
         Columns that are not used.
 
@@ -318,7 +318,7 @@ class Schema(_Declared, TableSchema):
 
         Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width; dates
         have one a year. Empty cells are allowed unless the codebook excludes them. Identifiers and
-        free text are ignored. Where the codebook is silent stands FILL_IN. A file that is no
+        free text are ignored. FILL_IN marks each fact that the codebook lacks. A file that is no
         codebook is a ConfigurationError.
         """
         from clustmix.drafts import of_codebook

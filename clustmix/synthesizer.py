@@ -47,7 +47,7 @@ class Synthesizer(Parameters):
     epsilon : float, above 0
         Bound on the privacy loss of a patient; 1.0 is usual.
     delta : float, above 0 and below 0.001
-        What is added to the factor e^epsilon: a public constant, such as 1e-6.
+        Additive term beside the factor e^epsilon: a public constant, such as 1e-6.
     adjacency : {"add_remove", "replace_one"}, default "add_remove"
         Neighbouring tables: with one patient more, or with one exchanged for another.
     patient_column : str, optional
@@ -63,8 +63,8 @@ class Synthesizer(Parameters):
 
     Notes
     -----
-    A release of the flow has more: a second check of the rows that go in, the gate that holds
-    synthetic rows against the measurement, an officer's approval, a signature.
+    A release of the hospital flow adds a second check of the input rows, a gate that compares the
+    synthetic rows with the measurement, the approval of an officer and a signature.
 
     Examples
     --------
@@ -212,8 +212,8 @@ class Synthesizer(Parameters):
     def distill(self, points: SupportsIndex = 500) -> pd.DataFrame | Any:
         """Distil 20,000 synthetic rows to few points, 10 to 2,000, with soft labels. Free.
 
-        A model of the label learns from them as from the rows. A column is a condition on a row,
-        which its name states; the last ones are the soft labels. Needs the extra ``distill``.
+        They replace the rows in the training of a model of the label. Each column is a condition on
+        a row, stated by its name; the last ones are soft labels. Needs the extra ``distill``.
         """
         from clustmix.frames import as_of
         from privacy.randomness import system_generator
@@ -240,7 +240,7 @@ class Synthesizer(Parameters):
         write_new(Path(path), self._measured().file)
 
     def draws(self, m: int = 20) -> list[Self]:
-        """Return fitted models of the sealed sums with as much noise once more. Free.
+        """Return `m` fitted models of the sealed sums, each with further noise of that size. Free.
 
         An estimate varies over them as over other draws of the noise. The method is ClustMix on a
         table or naive Bayes (ConfigurationError), of the version that measured (IntegrityError).

@@ -1,4 +1,4 @@
-"""Settings that every model takes beside its schema, and how any setting is refused."""
+"""Settings that every model takes beside its schema, and the refusal of invalid settings."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Fitted:
 
 
 class Target(BaseModel):
-    """A guarantee, whom it protects, about how many patients there are, and in how many parts."""
+    """Guarantee, protected patient, approximate number of patients, and number of parts."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
@@ -82,7 +82,7 @@ class Target(BaseModel):
 
 def checked(model: type[_Model], given: Mapping[str, Any], *, of: str) -> _Model:
     """Check settings by name; a ConfigurationError of one line names each that is refused."""
-    # A number of numpy is one of Python.
+    # Strict validation takes numbers of Python, not of numpy.
     plain = {
         name: value.item() if hasattr(value, "item") else value for name, value in given.items()
     }
@@ -96,9 +96,9 @@ def checked(model: type[_Model], given: Mapping[str, Any], *, of: str) -> _Model
 def in_one_line(
     code: str, error: ValidationError, given: Mapping[str, Any], *, of: str, place: str = ""
 ) -> ConfigurationError:
-    """Return the refusal of a class: what was expected, what was found, where the ranges stand.
+    """Return the refusal of a class: expected, found, and a pointer to the ranges.
 
-    Of a file, which is its `place`, no value is repeated.
+    If `place` names a file, no value of it is repeated.
     """
     names = (
         {}

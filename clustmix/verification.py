@@ -73,7 +73,7 @@ class Bundle:
         return {one: pd.read_parquet(folder / f"{name}.parquet") for one, name in names.items()}
 
     def teacher(self) -> Teacher:
-        """Return the classifier that a release of images has taught, free under its guarantee.
+        """Return the classifier of a release of images, covered by its guarantee at no cost.
 
         Raises
         ------

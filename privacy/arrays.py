@@ -11,7 +11,7 @@ Floats32: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.int64]
 Indices: TypeAlias = NDArray[np.intp]
 Codes: TypeAlias = NDArray[np.uint16]
-"""Codes of the values of declared columns; `storage.schema.table.TableSchema` says which."""
+"""Code of each cell: the index of its bin or level in the schema; a missing cell comes last."""
 
 Records: TypeAlias = tuple[Codes, Codes]
 """Codes (n, d) of records and of their labels (n,)."""

@@ -1,8 +1,8 @@
-"""From a target (epsilon, delta) to a budget, and from a budget to noise; rounded to the safe side.
+"""Conversion of (epsilon, delta) to a budget, and of a budget to noise; rounded to the safe side.
 
-The budget of a release is a whole number of ``RHO_STEP``, the unit of the ledger. So what a release
-is charged, what a lifetime epsilon allows and what the noise is calibrated to are the same number,
-and a lifetime cap equal to one release pays for exactly one release.
+The budget of a release is a whole number of ``RHO_STEP``, the unit of the ledger. The charge of a
+release, the cap of a lifetime epsilon and the calibration of the noise all use this number, so a
+lifetime cap equal to one release pays for exactly one release.
 """
 
 import math
@@ -82,7 +82,7 @@ def affordable_epsilon(rho: Decimal, *, delta: float, adjacency: Adjacency) -> f
     whole = rho if adjacency is Adjacency.ADD_REMOVE else 4 * rho
     found = gaussian_epsilon(delta=delta, mu=math.sqrt(2.0 * float(whole))) if rho else 0.0
     below, above = (math.floor(found * 1_000) / 1_000, math.floor(found * 1_000 + 1) / 1_000)
-    # What is left may be the charge of the next one to the last digit, and the search is rounded.
+    # The search is rounded, and `rho` may be exactly the charge of `above`: compare the charges.
     next_one = PrivacyParameters(epsilon=above, delta=delta)
     return above if release_rho(next_one, adjacency=adjacency) <= rho else below
 

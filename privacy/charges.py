@@ -62,9 +62,9 @@ class Caps:
 class Partition:
     """One of several sets of patients; a patient is in at most `at_most` of them.
 
-    A keyed hash of a patient's own id gives the part. `scheme` names the rule that divides the
-    patients into 2 to 1000 `parts`, which count from 0 (ConfigurationError). By entry `parts` is
-    None and `part` a period; each charge is a set of its own, as a `register` keeps who was read.
+    By hash, a keyed hash of a patient's own id gives the part: `scheme` names the rule that divides
+    patients into 2 to 1000 `parts`, numbered from 0 (ConfigurationError). By entry, `parts` is None
+    and `part` a period; each charge is one set, and `register` is the id of the patients' register.
     """
 
     scheme: str
@@ -80,7 +80,7 @@ class Partition:
 
     @property
     def split(self) -> tuple[str, int, int, str]:
-        """The sets among which a patient is in `at_most`."""
+        """Key shared by the sets of which a patient is in at most `at_most`."""
         return (self.scheme, self.parts or 0, self.at_most, self.register)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class ChargeColumns:
     charged once. `request_key`, 64 hexadecimal digits, is a keyed hash of all that shapes the
     measurement: the same key asks for the same measurement. `rho` is an amount of `charged_rho` and
     `privacy.calibration.gdp_rho`; `epsilon`, `delta` and `unit` are for the record.
-    Smaller caps on record hold instead of `caps`. `partition` is the part of the cohort that pays,
+    A smaller cap on record replaces one of `caps`. `partition` is the part of the cohort that pays,
     None for all of it. `owner` is the installation that runs the release, `requester` the key id,
     of 16 hexadecimal digits, of the person who asks.
     """

@@ -22,7 +22,7 @@ class ClustMixError(Exception):
 
     exit_code: ClassVar[int] = 1
     faults: tuple[str, ...] = ()
-    """Several faults of a file, which the message has one after the other, a line each."""
+    """Faults of a file, if there are several; the message joins all, and callers may list them."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -103,7 +103,7 @@ EXTRAS = MappingProxyType(
         "s3": ("s3fs",),
     }
 )  # fmt: skip
-"""Modules that come with an extra of pyproject.toml, where they are imported without a question."""
+"""Modules of each extra of pyproject.toml; `extra` turns their absence into `MissingExtra`."""
 
 
 class MissingExtra(ClustMixError, ImportError):

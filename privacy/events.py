@@ -102,7 +102,7 @@ class Composed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated:
-    """The same event so many times, up to `MAX_REPETITIONS` in all, with fresh noise each."""
+    """`count` repetitions of an event, with fresh noise each; nested, up to `MAX_REPETITIONS`."""
 
     event: "Event"
     count: int

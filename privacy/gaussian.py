@@ -22,7 +22,7 @@ CRYPTO 2010, Theorem 3.1). For ``s = 4``, ``t < 1e-136``: over ``n`` coordinates
 together, epsilon grows by less than ``8 n t``, which for ``n < 2**63`` is below one rounding of
 epsilon, and delta by the same factor; both are rounded up by more than that. []
 
-The gain over zero-concentrated DP is about 7 percent of the noise: no conversion is lost.
+Accounting by zero-concentrated DP needs about 7 percent more noise, as its conversion is loose.
 """
 
 import math
@@ -114,9 +114,9 @@ def gaussian_epsilon(*, delta: float, mu: float) -> float:
 def privacy_loss_bound(*, chance: float, mu: float) -> float:
     r"""Privacy loss that a mu-GDP mechanism exceeds with a probability of at most `chance`.
 
-    The loss of an output is the logarithm of its probability where the hypothesis holds over that
-    where it does not: the odds that anybody gives to a true hypothesis grow by its exponential.
-    (epsilon, delta) does not bound the chance of a loss above epsilon by delta. This does.
+    The loss of an output is the logarithm of the ratio of its probabilities if the hypothesis holds
+    and if not; an observer's odds of a true hypothesis grow by its exponential. (epsilon, delta)
+    does not bound the chance of a loss above epsilon by delta. This function gives such a bound.
 
     *Proof.* Let ``E`` be the outputs of a loss above ``L``, ``P`` their probability where the
     hypothesis holds, ``Q`` where it does not. Then ``Q(E) <= exp(-L) P(E)``, and for every epsilon
@@ -124,8 +124,8 @@ def privacy_loss_bound(*, chance: float, mu: float) -> float:
     ``delta(epsilon) / (1 - exp(epsilon - L))``; the least of these is taken over a grid. It holds
     for whatever is computed from the output as well. []
 
-    A single Gaussian exceeds ``L`` with the probability ``Phi(mu/2 - L/mu)``, which is less; but
-    that bound is lost where the output is processed further, or a draw depends on earlier ones.
+    A single Gaussian exceeds ``L`` with the smaller probability ``Phi(mu/2 - L/mu)``. That bound
+    does not extend to an output that is processed further, or to draws that depend on earlier ones.
 
     `chance` is from 1e-12 to below 1 (ConfigurationError). The loss is in nats, rounded up.
     """
@@ -163,8 +163,8 @@ def adjacency_factor(draw: Gaussian, *, asked: Adjacency) -> float:
     """Factor of ``mu**2`` from the adjacency of a sensitivity to the one that is asked about.
 
     It is 1 if they are equal, and 4 from add or remove to replacement, which is a removal followed
-    by an addition and doubles ``mu`` (group privacy, Dong, Roth and Su 2022, Theorem 2.14). From
-    replacement to add or remove the one does not follow from the other (ConfigurationError).
+    by an addition and doubles ``mu`` (group privacy, Dong, Roth and Su 2022, Theorem 2.14). A
+    sensitivity for replacement implies none for add or remove (ConfigurationError).
     """
     if draw.adjacency is asked:
         return 1.0
@@ -176,7 +176,7 @@ def adjacency_factor(draw: Gaussian, *, asked: Adjacency) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianAccountant:
-    """Total of the events so far, asked for an adjacency; immutable, see `adjacency_factor`."""
+    """Immutable total of composed events under one adjacency; see `adjacency_factor`."""
 
     adjacency: Adjacency
     mu_squared: float = 0.0

@@ -71,7 +71,7 @@ SIGNERS: Mapping[EntryState, tuple[int, ...]] = MappingProxyType(
 
 
 class Noted(TypedDict, total=False):
-    """Notes of a row on its state alone; fields as of `LedgerEntry`."""
+    """Fields of a `LedgerEntry` that describe its present state alone."""
 
     digest: str | None
     note: str | None
@@ -129,8 +129,8 @@ class Balance:
 
     `spent_rho` is the sum over all entries that count, with parallel composition over the parts of
     a partition. `cap_rho` is the smallest lifetime cap ever recorded, None before the first entry.
-    `tightest_rho` is the rest for the next release, if not that of the lifetime cap: smaller by
-    another cap (dataset, window), larger for new patients by entry.
+    `tightest_rho` is the rest for the next release, if it differs from that of the lifetime cap:
+    a dataset or window cap makes it smaller; by entry, new patients make it larger.
     """
 
     spent_rho: Decimal

@@ -67,7 +67,7 @@ class PrivacyUnit:
 
     def spelled(self, key: str) -> str | None:
         """Return a key in its one spelling, from that key alone; None if it is no key."""
-        if "nfc" in self.key_normal:  # decomposed first, as a small letter may have other parts
+        if "nfc" in self.key_normal:  # decomposed first: lower case may change the accents
             key = unicodedata.normalize("NFD", key)
         if "lower" in self.key_normal:
             key = key.casefold()

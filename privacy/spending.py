@@ -1,8 +1,8 @@
 """Spent and remaining budget of cohorts: sums, parallel composition, windows. No I/O.
 
 Charges of one cohort add up. Charges of different parts of one partition fall on different
-patients, so of them the largest sum counts (parallel composition), or the k largest where a
-register lets a patient be read k times; two partitions cut the same patients twice and add up.
+patients, so only the largest sum counts (parallel composition), or the k largest where a register
+lets a patient be read k times. Two partitions divide the same patients, so their charges add up.
 Every sum is compared with a cap that was fixed in advance, which keeps it valid although later
 requests depend on earlier releases (privacy filter; Smith and Thakurta, "Fully adaptive composition
 for Gaussian differential privacy", 2022).
@@ -50,7 +50,7 @@ class _Limit:
 
     @property
     def left_rho(self) -> Decimal:
-        """The rest; above the cap, by an adjustment or a cap that was lowered, nobody may spend."""
+        """The rest; zero if the worst part exceeds the cap, by an adjustment or a lowered cap."""
         left = self.cap_rho - self.spent_rho if self.worst_rho <= self.cap_rho else Decimal(0)
         return left or Decimal(0)
 
@@ -103,7 +103,7 @@ class Spending:
         limits = self.limits(
             charge.cohort, charge.dataset, charge.partition, caps=charge.caps, now=now
         )
-        # Of equal ones the first: a lifetime cap is more final than a window that will pass.
+        # The first of equal limits: a lifetime cap comes before a window, which will pass.
         tightest = min(limits, key=lambda limit: limit.left_rho)
         if charge.rho > tightest.left_rho:
             payer = "" if charge.partition is None else f" for {charge.partition}"
@@ -125,14 +125,14 @@ class Spending:
         caps: Caps | None,
         now: str,
     ) -> Balance:
-        """Return what a cohort or part has spent and what every cap, also `caps`, leaves `now`."""
+        """Return the spending of a cohort or part, and its rest `now` under its caps and `caps`."""
         limits = self.limits(cohort, dataset, partition, caps=caps, now=now)
         lifetime = next((limit for limit in limits if limit.name == "lifetime"), None)
         if lifetime is None:
             spent, _ = self._spent(cohort, partition)
             return Balance(spent_rho=spent, cap_rho=None)
         left = min(limit.left_rho for limit in limits)
-        # The next patients by entry are new: some may have paid all that, and still they may pay.
+        # By entry the next patients are new: `left` is their rest, `spent` is that of the worst.
         by_entry = partition is not None and partition.period is not None
         spent = lifetime.worst_rho if by_entry else lifetime.spent_rho
         return Balance(
@@ -150,7 +150,7 @@ class Spending:
         caps: Caps | None,
         now: str,
     ) -> list[_Limit]:
-        """Return every cap that holds and what it leaves; see `balance` for the parameters."""
+        """Return every cap in force, with its rest; see `balance` for the parameters."""
         named = f"cohort {cohort!r}"
         limits = []
         lifetime = _smaller(self._lifetime_caps.get(cohort), getattr(caps, "lifetime_rho", None))
@@ -173,7 +173,7 @@ class Spending:
     def _spent(
         self, cohort: str, partition: Partition | None, *, after: str = ""
     ) -> tuple[Decimal, Decimal]:
-        """Return what the payer and what the worst part of the cohort has spent."""
+        """Return the spending of the payer, and of the worst part of the cohort."""
         rows = self._charges.get(cohort, {}).values()
         return composed_rho([row for row in rows if row.recorded_at > after], partition)
 
@@ -197,11 +197,11 @@ def composed_rho(
 ) -> tuple[Decimal, Decimal]:
     """Return the sum under parallel composition, for one part and for the worst one.
 
-    The rows are charges of one cohort that count; without a partition the whole cohort asks, whose
-    sum is that of the worst part. On the patients of the part is spent what is charged to the whole
-    cohort, to the part, and to the worst part of every other partition; on the worst ones what is
-    charged to the whole cohort and to the worst part of every partition. By entry each charge is a
-    part: the worst patients are in the `at_most` largest, those of a new one in one less.
+    The rows are the charges of one cohort that count. The sum of a part adds the charges of the
+    whole cohort, of this part, and of the worst part of every other partition. The worst sum adds
+    the charges of the whole cohort and of the worst part of every partition; without a partition,
+    both sums are the worst one. By entry, each charge is a part: the worst patients pay the
+    `at_most` largest charges, the patients of a new part one charge less.
     """
     whole = Decimal(0)
     parts: defaultdict[tuple[str, int, int, str], defaultdict[Hashable, Decimal]] = defaultdict(

@@ -247,7 +247,7 @@ def test_charges_of_a_cohort_have_the_same_neighbours():
     spending.record(adjusted("0.1"))
     replaced = charge(1, adjacency=Adjacency.REPLACE_ONE)
     granted(spending, replaced)
-    with pytest.raises(LedgerError, match="ADJACENCY_MIXED: expected the neighbours of the earlie"):
+    with pytest.raises(LedgerError, match="ADJACENCY_MIXED: expected the adjacency of the earlier"):
         spending.check_policy(charge(2))
     spending.record(row_of(replaced, "void"))
     spending.check_policy(charge(2))

@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     releases: Path = Field(default=Path("releases"), validate_default=True)
     """The release store, meant to be read by others."""
     ledger_head: Path | None = None
-    """Private folder, in neither of the two, that says how far the ledger had come; None puts it
+    """Private folder, in neither of the two, for the exported head of the ledger; None puts it
     beside `home`, under the same name with ``-head``."""
     data_dir: Path | None = None
     """Folder with copies of the public datasets, see `storage.public_data.datasets`."""
@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     """True refuses every download of a public dataset."""
     dask_workers: int | None = Field(default=None, ge=0, le=256)
     """Processes of the local Dask cluster, up to 256; 0 runs everything in one process. None: one
-    process for a table that it holds, `workers` for another, see `flows.installation`."""
+    process for a small table, `workers` for a large one, see `flows.installation`."""
     dask_address: str | None = None
     """Address of a running scheduler; None starts a local cluster."""
     ledger_url: SecretStr | None = None
@@ -148,7 +148,7 @@ class Settings(BaseSettings):
     def ledger_head_path(self) -> Path:
         """The last exported head of the ledger.
 
-        Not below `home`: whoever restores an old copy of the one folder does not restore the other.
+        It is not below `home`, so that restoring an old copy of `home` does not restore the head.
         """
         folder = self.ledger_head or self.home.with_name(f"{self.home.name}-head")
         return folder / "ledger-head"
@@ -169,8 +169,8 @@ def load_settings() -> Settings:
 def require_fixed_places() -> None:
     """Refuse to go on unless the variables that name folders are set, to absolute paths.
 
-    For runs that a worker starts: each begins in a folder of its own that is deleted afterwards,
-    and a relative place in it would be a new ledger, in which nothing is spent, and then be gone.
+    A worker starts each run in a folder of its own and deletes that folder afterwards. A relative
+    path would create a new ledger in it, in which nothing is spent, and lose it.
 
     The ConfigurationError names the variable.
     """

@@ -157,12 +157,12 @@ class ArrivalStore:
     def released_as(self, arrival_id: str, *, dataset: str, release_id: str) -> Iterator[Path]:
         """Yield the file or folder of an arrival to a block that releases it, then end it.
 
-        The end of the process ends it too. The ConfigurationError is ``ARRIVAL_UNKNOWN``,
-        ``_OTHER_DATASET``, ``_ENDED``, ``_LOST``, or ``_TAKEN`` by a living process.
+        If the process dies, its run counts as failed. The ConfigurationError is
+        ``ARRIVAL_UNKNOWN``, ``_OTHER_DATASET``, ``_ENDED``, ``_LOST``, or ``_TAKEN`` by a live run.
 
-        The table is deleted, unless the block fails for one of the first times: `MAX_FAILURES` is
-        the limit, and a fault of the installation does not count. A table that violates its site
-        file (`InputError`) is refused at once, since another run would refuse it again.
+        The table is deleted at the end, but after a failure only if there were `MAX_FAILURES`; a
+        fault of the installation does not count. A table that violates its site file (`InputError`)
+        is refused at once, since another run would refuse it again.
         """
         with self._transaction() as rows:
             arrival = _known(rows, arrival_id)
@@ -233,7 +233,7 @@ class ArrivalStore:
 
 def is_of_installation(error: Exception) -> bool:
     """Return whether every other table would fail too: by a setting, ledger, disk or cluster."""
-    # What the guard of a step leaves of an exception is "step:ExceptionType".
+    # The guard of a step replaces an exception by the code "step:ExceptionType".
     code = error.code if isinstance(error, ClustMixError) else ""
     kind = getattr(builtins, code.rpartition(":")[2], error.__class__)
     return issubclass(kind, (ConfigurationError, LedgerError, MissingExtra, OSError)) or (

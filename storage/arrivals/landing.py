@@ -182,7 +182,7 @@ class LandingFolder:
         return bytes(content)
 
     def remove(self, name: str, version: str | None) -> None:
-        """Delete a file, unless it was written anew since it had this version."""
+        """Delete a file if it still has this version."""
         if version is not None and self.place.version(name) == version:
             self.place.remove(name)
 

@@ -17,7 +17,7 @@ MAX_ROWS_PER_RULE = 20
 """Most rows of a rule of a column, over all parts of a table."""
 
 MAX_BYTES = 2**25
-"""A file that has become as large takes no more rows."""
+"""Size in bytes from which a file takes no more rows."""
 
 KEPT_DAYS = 30
 
@@ -63,7 +63,7 @@ class DiagnosticsFile:
         self._kept[column, rule] += len(rows)
 
     def take(self, path: Path) -> None:
-        """Append and delete what a worker wrote, if it did; neither is a link (OSError)."""
+        """Append the file of a worker and delete it, if it exists; no link (OSError)."""
         with suppress(FileNotFoundError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, "rb") as source:
@@ -79,7 +79,7 @@ class DiagnosticsFile:
         self._path.unlink(missing_ok=True)
 
     def begin_with(self, summary: Iterable[Mapping[str, Any]]) -> None:
-        """Put records before everything that was added; the first lines are the most read."""
+        """Insert records at the beginning of the file, where a reader looks first."""
         added = self._path.read_bytes() if self._path.exists() else b""
         lines = "".join(json.dumps(record) + "\n" for record in summary)
         replace_durably(self._path, lines.encode("utf-8") + added)

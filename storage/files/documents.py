@@ -28,9 +28,9 @@ Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal, lower case."""
 
 KEPT = MappingProxyType({"kept": True})
-"""Context of validation for a declaration that a measurement has kept.
+"""Validation context for a declaration that is stored in a measurement.
 
-Its query was run and is not run again, so what is asked of queries since then does not matter.
+Its query was run and is not run again, so rules for queries that were added since do not apply.
 """
 
 ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
@@ -59,7 +59,7 @@ def digest_of(content: bytes) -> FileDigest:
 
 
 def has_digest(path: Path, expected: FileDigest) -> bool:
-    """Compare a regular file (else IntegrityError) with a digest; only one of its size is read."""
+    """Compare a regular file (else IntegrityError) with a digest; another size is not read."""
     with os.fdopen(open_regular(path), "rb") as file:
         same_size = os.fstat(file.fileno()).st_size == expected.size
         return same_size and hashlib.file_digest(file, "sha256").hexdigest() == expected.sha256
@@ -146,7 +146,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def read_kept(path: Path, model: type[_Model], *, damaged: ClustMixError) -> _Model | None:
-    """Return what `write_kept` has written, None before the first time; else raise `damaged`."""
+    """Read a file of `write_kept`; None if there is none, and `damaged` is raised if invalid."""
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError:

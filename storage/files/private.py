@@ -50,8 +50,8 @@ def ensure_private_directory(path: Path) -> Path:
 def open_private(path: Path, how: Literal["x", "a"]) -> BinaryIO:
     """Open a file of mode 0600, to write a new one (``x``) or to append to it (``a``).
 
-    No link is followed: a planted one must not lead what is written to where others read it. It is
-    a FileExistsError if a new one is asked for and there is one.
+    No link is followed: a planted one could lead the content to a place that others can read. It is
+    a FileExistsError if a new file is requested and one exists.
     """
     flags = os.O_EXCL if how == "x" else os.O_APPEND
     flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,7 +77,7 @@ def make_durable(handle: BinaryIO, *, mode: int = 0o600) -> None:
 
 
 def replace_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write a file, whole or as before, on the disk at return; writers take turns by a lock."""
+    """Replace a file atomically and durably; several writers need a lock of their own."""
     staged = path.with_name(f".{path.name}.new")
     staged.unlink(missing_ok=True)  # of a process that died here
     try:
@@ -113,7 +113,7 @@ def open_regular(path: Path) -> int:
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
-    """Read a regular file; of one that is larger, one byte more than allowed, to be refused by."""
+    """Read at most `max_bytes` + 1 bytes of a regular file; the caller refuses the last one."""
     with os.fdopen(open_regular(path), "rb") as handle:
         return handle.read(max_bytes + 1)
 
@@ -124,12 +124,12 @@ def folder_locked(folder: Path) -> AbstractContextManager[None]:
 
 
 def file_locked(path: Path) -> AbstractContextManager[None]:
-    """Let one process at a time into a block, by a lock on a file that is made for it."""
+    """Let one process at a time into a block, by a lock file, which is created if absent."""
     return _locked(open_lock(path))
 
 
 def open_lock(path: Path) -> int:
-    """Open a file that is there to be locked, made with mode 0600 if it is absent."""
+    """Open a lock file, which is created with mode 0600 if it is absent."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 

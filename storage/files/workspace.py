@@ -104,7 +104,7 @@ def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[IO[bytes]]:
-    """Give a file of mode 0600 to write, which then takes the place of another all at once."""
+    """Yield a new file of mode 0600; after the block it replaces `path` atomically."""
     staged = _staged(path.parent)
     try:
         with private.open_private(staged, "x") as handle:
@@ -162,7 +162,7 @@ def purge_abandoned(root: Path) -> None:
 
 
 def forbid_core_dumps() -> None:
-    """Let no crash of this process or its children write memory to a disk, from now on for good."""
+    """Disable core dumps of this process and its children, permanently."""
     # One byte rather than none: the Linux kernel hands a core to a program such as a crash reporter
     # whatever the limit is, except for this one (fs/coredump.c), and no core file fits into a byte.
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
@@ -171,7 +171,7 @@ def forbid_core_dumps() -> None:
 
 
 def _staged(directory: Path) -> Path:
-    """Return a place to write a file before it appears; workers write side by side."""
+    """Return a temporary path with a random name, as workers write in parallel."""
     return directory / f".staged-{os.urandom(8).hex()}"
 
 

@@ -85,7 +85,7 @@ def make_secret(path: Path) -> bytes:
 
 
 def write_if_first(write: Callable[[Path], None], path: Path) -> None:
-    """Call `write` for a key that other processes may write at once; the first one stays."""
+    """Write a key that other processes may write at the same time; the first one stays."""
     try:
         write(path)
     except ConfigurationError as error:

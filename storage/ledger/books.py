@@ -57,9 +57,9 @@ def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> Non
 def check_head_kept(
     rows: Sequence[LedgerEntry], head: tuple[int, str] | None, *, owner: str
 ) -> None:
-    """Refuse a journal without an exported head in which an installation has measured.
+    """Refuse (IntegrityError) a missing head in a journal in which the installation has measured.
 
-    Its first run wrote a head before it measured (IntegrityError).
+    The first run of an installation exports a head before it measures: this head was lost.
     """
     if head is None and any(r.owner == owner and r.state is EntryState.EXECUTING for r in rows):
         raise refusal("LEDGER_HEAD_GONE")
@@ -96,7 +96,7 @@ class Books:
         """Withhold a charge if the last one of its dataset, or of the same part of it, burned."""
 
         def series(each: ChargeColumns) -> tuple[object, ...]:
-            part = each.partition  # of any period: the patients of a run that burns are lost
+            part = each.partition  # any period: the register keeps patients of a burned run
             return each.dataset, part.split if part and part.period else part
 
         own = [e for e in self._latest.values() if series(e) == series(charge) and e.counts]
@@ -107,7 +107,7 @@ class Books:
             )
 
     def check_period_unread(self, charge: Charge) -> None:
-        """Refuse a second charge for a period, whose patients are read (LedgerError)."""
+        """Refuse a second charge for a period whose patients were read (LedgerError)."""
         asked = (charge.cohort, charge.dataset, charge.partition and charge.partition.part)
         for each in self._latest.values():
             paid = (each.cohort, each.dataset, each.partition and each.partition.part)

@@ -118,7 +118,7 @@ class Journal(ABC):
         found = connection.execute(JOURNAL.select().order_by(JOURNAL.c.sequence))
         rows = tuple(entry_of(dict(row)) for row in found.mappings())
         now = read_clock(connection, self._CLOCK)
-        # A clock that is set back shortens no window.
+        # Times never decrease, so a clock that is set back shortens no window.
         return rows, max(now, rows[-1].recorded_at) if rows else now
 
     def _check_intact(self, connection: Connection) -> None:

@@ -43,7 +43,7 @@ class HeadFile:
     A ledger that was restored from a backup has an intact hash chain but lacks what was spent
     since. The head reveals it: it never goes back, and lies in another folder, so that a restore of
     the ledger does not restore it as well. The first head creates the file and its folder, with
-    modes 0600 and 0700: it counts every step of the ledger, those of burned runs included.
+    modes 0600 and 0700, since the sequence counts all steps, those of burned runs included.
     """
 
     def __init__(self, path: Path) -> None:
@@ -246,13 +246,13 @@ class LedgerDatabase:
         return None if self._head_file is None else self._head_file.read()
 
     def export_head(self) -> None:
-        """Export the head of the ledger, on the word of its officers where the last one is gone."""
+        """Export the head of the ledger; where the last one is lost, officers must have agreed."""
         self._write(lambda _: None)
 
     def _write(self, work: Callable[[Books], _T], *, begins_head: bool = True) -> _T:
         """Verify, append in one transaction, and export the head once it is committed.
 
-        Where a charge stands already, a head that is gone stays gone, so that it is noticed.
+        If `begins_head` is false, a lost head is not written anew, so that its loss is noticed.
         """
         exported = self._exported()
         result, last = self._journal.write(work, head=exported)

@@ -1,9 +1,9 @@
 """The register of an installation: keyed digests of the patients whom runs by entry have read.
 
-One private file beside the ledger. Patients are added before a row of them is counted, and stay,
-however the run ends. The row of the ledger with which a run begins holds the head of the register,
-so that an older one is noticed. Parts in the ledger name their register by a random id: patients of
-a lost one are not known to the next, so the charges of the two add up.
+One private file beside the ledger. A run adds its patients before it counts a row of theirs; they
+stay, however the run ends. The EXECUTING row of a run in the ledger holds the head of the register,
+which reveals an older copy. Partitions in the ledger name their register by a random id: a new
+register does not know the patients of a lost one, so the charges of the two add up.
 """
 
 import hashlib
@@ -57,13 +57,13 @@ class PatientRegister:
 
     @property
     def register_id(self) -> str:
-        """The id in the ledger, another under another key: its digests know nobody of before."""
+        """Id in the ledger. It depends on the key: under another key no patient is recognised."""
         own = self._heading.register_id.encode()
         return hashlib.blake2b(own, key=self._secret, digest_size=8).hexdigest()
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Hash after each run: of all runs up to it, with their patients."""
+        """Hash chain: for each run, the hash of all runs up to it and of their patients."""
         last, found = self._heading.register_id, []
         for run, digests in zip(self._heading.runs, self._kept, strict=True):
             last = hashlib.sha256(f"{last}{run.model_dump_json()}".encode() + digests).hexdigest()
@@ -71,9 +71,9 @@ class PatientRegister:
         return tuple(found)
 
     def choose(self, names: Iterable[str]) -> frozenset[str]:
-        """Return those of the patients of a period who may be read, for `keep`.
+        """Return those of the patients of a period who may be read; `keep` then records them.
 
-        They were read fewer times than a patient may be, and not for this period.
+        A patient may be read if this happened fewer than `at_most` times, and not for this period.
 
         Privacy
         -------

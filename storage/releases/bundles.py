@@ -29,11 +29,11 @@ _RELATIVE_TOLERANCE = 1e-6
 
 
 def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) -> dict[str, float]:
-    """Add up the events of a release; ConfigurationError if they do not allow the question.
+    """Add up the events of a release; ConfigurationError if their adjacency does not allow it.
 
     `mu` and `rho` are the total of Gaussian differential privacy, ``rho = mu**2 / 2``; `epsilon` is
-    at the delta and under the adjacency that were asked about, `replace_one_epsilon` at the same
-    delta for one patient who is replaced.
+    at the given delta and under the given adjacency, `replace_one_epsilon` at the same delta for
+    the replacement of one patient.
     """
     composed = Composed(events=tuple(events))
     accountant = GaussianAccountant(adjacency=adjacency).compose(composed)
@@ -77,8 +77,8 @@ def verify_claims(manifest: Manifest) -> None:
 class VerifiedBundle:
     """A bundle whose files and numbers agree with its signed manifest.
 
-    The digest of the manifest is to be compared with the one in the ledger: whoever has the key of
-    the pipeline can sign a bundle that was never charged. The officer's key id and reason are None
+    Compare the digest of the manifest with the one in the ledger: anybody with the pipeline's key
+    can sign a bundle that was never charged. The officer's key id and reason are None
     if no approval was needed.
     """
 
@@ -95,14 +95,14 @@ def verify_bundle(
 ) -> VerifiedBundle:
     """Verify a bundle with nothing but the bundle and public keys.
 
-    Keys in `trusted` may sign a manifest; `officers` may approve: those in `trusted` if None, and
-    then an officer could also sign a manifest, so give them apart where it is known who is who.
+    Keys in `trusted` may sign a manifest, those in `officers` may approve. If `officers` is None,
+    `trusted` may do both, and an officer could sign a manifest; so give both where they are known.
     Each part of a pool is signed by one of `trusted`.
 
     It is an IntegrityError if a signature is wrong or of an unknown key; a file is missing, extra,
     changed or not a regular file (names it); the manifest is malformed (names the field); mu, rho
-    or an epsilon is not what the events give; an approval is needed, and not one of this release by
-    somebody who may give it; or the bundle should not have been published.
+    or an epsilon is not that of the events; an approval is needed, but none is of this release
+    and by an allowed person; or the bundle should not have been published.
     """
     if not trusted:
         raise refusal("NO_PUBLIC_KEY")

@@ -34,8 +34,8 @@ class MethodRecord(Record):
 class GateRecord(Record):
     """One check of the release gate, with its column in the name where it has one.
 
-    In a comparison with the sealed measurement, `distance` is let pass up to `bound`, and `unseen`
-    are the faults that it would not find.
+    A comparison with the sealed measurement passes if `distance` is at most `bound`; `unseen` lists
+    the faults that it cannot detect.
     """
 
     check: Text
@@ -46,7 +46,7 @@ class GateRecord(Record):
 
 
 class Manifest(Document):
-    """Everything a release says about itself.
+    """The public claims of a release.
 
     All fields are public: settings, mechanisms and properties of the synthetic rows. There is no
     field for a count, a digest or a score of the source, and an unknown field is refused.

@@ -48,9 +48,9 @@ class MeasurementRecord(Record):
     """Request, requester and events of a measurement, and the digests of its files.
 
     The request key is that of `tasks.steps.source`, and the site file is in JSON. Events are
-    in order, as `privacy.events.event_to_dict` writes them. Noise that can be drawn again
-    taints. The period is that of a release by entry. The vocabulary names what each code of the
-    arrays stands for. The files are the SHA-256 of every other file.
+    in order, as `privacy.events.event_to_dict` writes them. ``tainted`` means that the noise can be
+    drawn again. The period is that of a release by entry. The vocabulary names the codes of the
+    arrays. The files are the SHA-256 of every other file.
     """
 
     format_version: Literal[1] = 1
@@ -70,7 +70,7 @@ class MeasurementRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _UnknownCharge:
-    """Something that was drawn, by its bundle or its seal, and whose entry the ledger lacks."""
+    """The charge of a bundle or a sealed measurement whose entry the ledger lacks."""
 
     entry_id: str
     release_id: str
@@ -82,8 +82,8 @@ class _UnknownCharge:
 class Measurement:
     """A sealed measurement that was read and verified.
 
-    `sha256` is the digest of the record, which holds the digests of all npz files. A pool has the
-    documents of its parts, noise that is not that of its events, and a unit of its own in words.
+    `sha256` is the digest of the record, which holds the digests of all npz files. Of a pool,
+    `pooled` are the parts, `stddevs` the noise, which the events lack, `unit` the unit in words.
     """
 
     record: MeasurementRecord
@@ -129,11 +129,11 @@ class MeasurementStore:
         return hashlib.sha256(content).hexdigest()
 
     def check_writable(self, release_id: str, n_bytes: int) -> None:
-        """Write so many bytes where a measurement will be, and delete them (ConfigurationError)."""
+        """Check by a trial that `n_bytes` of a measurement can be written (ConfigurationError)."""
         folder = ensure_private_directory(self.root) / f".staging-{release_id}-trial"
         try:
             folder.mkdir(mode=0o700)
-            # Random ones: a file system that compresses would take zeros in no space.
+            # Random bytes, since a compressing file system stores zeros in almost no space.
             write_durably(folder / RELEASED_FILE, os.urandom(n_bytes))
         except OSError as error:
             raise refusal(
@@ -169,7 +169,7 @@ def unknown_charges(
     releases: ReleaseStore,
     entries: Callable[[], Sequence[LedgerEntry]],
 ) -> list[_UnknownCharge]:
-    """Return what was sealed or published and has no entry in a ledger, by their own events.
+    """Return measurements and bundles without an entry in the ledger, with rho of their events.
 
     The stores are listed before the entries are read, since an entry is older than its seal.
     """

@@ -38,9 +38,9 @@ class PendingBundles:
         write_folder(self.path(manifest.release_id), {**files, MANIFEST_FILE: manifest.to_bytes()})
 
     def approve(self, release_id: str, approval: Approval) -> None:
-        """Put the signature of an officer beside a bundle, to last before the ledger says so."""
+        """Store an officer's signature beside a bundle, before the ledger records the approval."""
         path = self.path(release_id) / APPROVAL_FILE
-        # An earlier signature that the ledger never took note of counts for nothing.
+        # An earlier signature that the ledger has not recorded has no effect.
         path.unlink(missing_ok=True)
         write_durably(path, approval.to_bytes())
 

@@ -101,7 +101,7 @@ class ReleaseStore:
                 trusted = [signer.public, *hospitals]
                 verify_bundle(staging, trusted=trusted, officers=officers)
                 staging.chmod(0o755)
-                # When a run ended is nobody's business.
+                # Times of files would publish the time of day at which a run ended.
                 midnight = datetime.combine(manifest.created_on, time(), UTC).timestamp()
                 for path in (*staging.iterdir(), staging):
                     os.utime(path, (midnight, midnight))
@@ -135,7 +135,7 @@ class ReleaseStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let one process publish, clean or revoke, so that none meets another halfway."""
+        """Let one process at a time publish, clean or revoke."""
         self.check_usable()
         if not self.root.is_dir():
             self.root.mkdir(parents=True, exist_ok=True)

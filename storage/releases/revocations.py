@@ -1,7 +1,7 @@
 """The signed list of revoked releases, in the root of the release store.
 
-A bundle that has left the building cannot be fetched back; whoever verifies it consults the list.
-The list only grows. A reader needs a fresh copy: an old one has a valid signature and fewer
+A published bundle cannot be recalled, so the verification of a bundle consults this list. The list
+only grows. A reader needs a fresh copy: an old one has a valid signature and fewer
 entries.
 """
 

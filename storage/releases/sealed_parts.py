@@ -83,8 +83,8 @@ def read_part(
 def joint(parts: Sequence[_SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...], str]:
     """Return the events that bound the loss of a patient of a pool, and the unit in words.
 
-    Patients of a cohort are in at most so many parts of its partition, by its rule; it is an
-    IntegrityError if its parts are of no partition. That no patient is in two cohorts is assumed.
+    A patient is in at most `at_most` parts of the partition of a cohort, so the largest of them
+    count; IntegrityError if several lack a common partition. Cohorts are assumed to be disjoint.
     """
     cohorts = dict[tuple[str, str], list[_SealedPart]]()
     for part in parts:

@@ -129,7 +129,7 @@ class ApprovalStatement(Record):
 
 
 def _decided(manifest: Manifest) -> dict[str, Any]:
-    """Return what a decision is about, by the field of the statement."""
+    """Return the fields of a statement that identify the subject of a decision."""
     return {
         "ledger_entry": manifest.ledger_entry,
         "release_id": manifest.resampled_from or manifest.release_id,

@@ -93,7 +93,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 def left_out(default: Any = None) -> Any:
-    """Declare a key that is not written at its default, so that an upgrade charges nobody."""
+    """Declare a key that is not written at its default, so that an upgrade keeps request keys."""
     return Field(default=default, exclude_if=lambda value: value == default)
 
 

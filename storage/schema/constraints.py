@@ -134,9 +134,9 @@ def related_columns(
 
 
 def bases_of(columns: Sequence[Column]) -> dict[int, int]:
-    """Return the column from which each relative date counts, by places; after its own base.
+    """Map each relative date to its base, by their places; a base comes before its dependents.
 
-    ValueError for a base that is no date, or may be missing where the other may not; for a circle.
+    ValueError if a base is no date, is in a cycle, or may be missing where its dependent may not.
     """
     numeric = {i: column for i, column in enumerate(columns) if isinstance(column, NumericColumn)}
     own = {place: column for place, column in numeric.items() if column.base is not None}

@@ -48,8 +48,8 @@ DateFormat = Annotated[str, AfterValidator(_format)]
 def day_of(text: str, form: str = "", zone: str = "", *, last: float = 0.0) -> float | None:
     """Return the day of a cell in the declared form or in ISO 8601, else None.
 
-    A moment is its day, as it is written; one with an offset from UTC only in a declared zone. A
-    year of two digits is the last such year that is not after that of the day `last`.
+    A time of day is dropped. A moment with an offset from UTC is converted to `zone`; without a
+    zone it is refused. A two-digit year is the latest such year up to that of the day `last`.
     """
     try:
         if _ISO.fullmatch(text) is not None:
@@ -58,7 +58,7 @@ def day_of(text: str, form: str = "", zone: str = "", *, last: float = 0.0) -> f
                 moment = moment.astimezone(ZoneInfo(zone))
         else:
             moment = datetime.strptime(text, form)
-            # Without a sign between two parts, each has all of its digits.
+            # Parts without a separator between them must have all of their digits.
             if "" in re.split("%.", form)[1:-1] and len(text) < len(moment.strftime(form)):
                 return None
             if "%y" in form:

@@ -172,7 +172,7 @@ class EventDeclaration(Declaration):
         return self.gaps or (0.0, *(day for day in _DAYS if day <= width))
 
     def offset_edges(self, since: NumericColumn | None) -> Sequence[float]:
-        """Edges of the bins of first moments, which count from a column of the patient or not."""
+        """Edges of the bins of first moments, counted from the column `since` if it is given."""
         if self.offsets is not None:
             return self.offsets
         if since is None:

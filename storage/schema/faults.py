@@ -29,9 +29,9 @@ _FROM = "take bounds, bins and levels from a codebook or a clinical range, never
 def read_declared(path: Path, model: type[_Model], *, code: str) -> _Model:
     """Read a YAML mapping and check it by a model.
 
-    The ConfigurationError, whose code begins with `code`, has every fault in the order of the file,
-    those that connect parts once the parts are right. A misspelt word is read as the known one that
-    is near it, so that what follows is checked, too.
+    The ConfigurationError, whose code begins with `code`, lists every fault in the order of the
+    file; faults between parts appear once the parts are valid. A misspelt word is read as the
+    closest known word, so that the content below it is checked too.
     """
     root, anew = read_nodes(path)
     data = anew()
@@ -52,7 +52,7 @@ def read_declared(path: Path, model: type[_Model], *, code: str) -> _Model:
     faults += [
         (mark, text)
         for mark, loc, text, _ in found
-        # The fault of a part in which something is to be filled in may follow from that.
+        # A part that holds a placeholder may be faulty for that reason alone.
         if loc not in empty and not any(loc[1:] and part[: len(loc)] == loc for part in empty)
     ]
     if declared is not None and not faults:
@@ -160,7 +160,7 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 
 
 def _way(node: yaml.Node, loc: Location) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """Give the nodes of keys and values on the way to a location, as far as it is there."""
+    """Yield the nodes of keys and values on the path to a location, up to the last that exists."""
     for step in loc:
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
         pairs = parts if isinstance(node, yaml.MappingNode) else [(one, one) for one in parts]
@@ -173,7 +173,7 @@ def _way(node: yaml.Node, loc: Location) -> Iterator[tuple[yaml.Node, yaml.Node]
 
 
 def _mark(root: yaml.Node, loc: Location, kind: str = "") -> yaml.Mark:
-    """Return the mark of a value that is text, else of its key; of the part above an absent key."""
+    """Return the mark of a scalar value, else of its key; for an absent key, of the part above."""
     *_, (key, value) = ((root, root), *_way(root, loc))
     one = value if isinstance(value, yaml.ScalarNode) and kind not in _KNOWN else key
     return one.start_mark

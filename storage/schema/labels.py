@@ -220,7 +220,7 @@ class _Event(_Part):
 
 
 class _TimeLabel(Label):
-    """The intervals of a time, and all from its last edge on; the label before is its outcome."""
+    """Intervals of a survival time, the last one open; the label before it is the outcome."""
 
     declared: _Time
     censored: int
@@ -273,13 +273,13 @@ AnyLabel = Annotated[
 class Labels:
     """Several labels as one, with a level for each combination: ``died=no, stay=short``.
 
-    With the last level of a time, every outcome is that of a record without an event.
+    The last level of a time is censored, so it occurs only with the outcome without an event.
     """
 
     def __init__(self, labels: Sequence[Label]) -> None:
         self._labels = tuple(labels)
         self._sizes = tuple(len(label.level_names) for label in labels)
-        # At least half of the combinations are kept.
+        # The merging of outcomes below keeps at least half of the combinations.
         too_many = len(labels) > 1 and prod(self._sizes) > 2 * MAX_LABEL_LEVELS
         places = [*np.unravel_index(np.arange(1 if too_many else prod(self._sizes)), self._sizes)]
         for place, label in enumerate(labels):

@@ -109,7 +109,7 @@ class TableSchema(Declaration):
 
     @property
     def bases(self) -> dict[int, int]:
-        """Column from which each relative date counts, by places; after its own base."""
+        """Base of each relative date, by places; a base comes before its dependents."""
         return bases_of(self.columns)
 
     def base_of(self, column: NumericColumn) -> NumericColumn | None:
@@ -120,7 +120,7 @@ class TableSchema(Declaration):
 
     @property
     def rules(self) -> tuple[Constraint, ...]:
-        """The constraints, and that no date is counted from a missing one."""
+        """The constraints, and one for each relative date: missing where its base is missing."""
         pairs = [(self.columns[own], self.columns[base]) for own, base in self.bases.items()]
         return self.constraints + tuple(
             Constraint(when={base.name: (None,)}, then={own.name: (None,)})
@@ -175,7 +175,7 @@ def check_header(header: Sequence[str], needed: Iterable[str], ignore: Iterable[
     absent = sorted(declared.difference(header))
     unknown = [name for name in header if name not in declared]
     if absent:
-        # The names that were found stay unsaid: without a header they are a patient's row.
+        # Found names are not shown: in a file without a header they are the row of a patient.
         raise refusal("HEADER_MISMATCH absent", names=in_short(absent))
     if unknown:
         raise refusal("HEADER_MISMATCH unknown", names=in_short(unknown))

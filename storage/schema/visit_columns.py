@@ -14,7 +14,7 @@ from storage.schema.date_columns import TimeZone
 from storage.schema.table import TableSchema
 
 PERIOD_KEY = "period"
-"""Setting of a measurement by entry, whose request is the same for any content of the table."""
+"""Setting of a measurement by entry, whose request key does not depend on the content."""
 
 _FORMS = {"week": "-W[0-5][0-9]", "month": "-(0[1-9]|1[0-2])", "quarter": "-Q[1-4]", "year": ""}
 

@@ -41,7 +41,7 @@ def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
     """Return the index (n,) of the text of each cell, -1 for an empty cell, and the texts.
 
     Texts are those of `storage.schema.columns.raw_text`; a text may occur twice, as of ``" a"`` and
-    ``"a"``. Equal objects may have different texts; values of other types are equal if texts are.
+    ``"a"``. Objects are compared by their texts, since equal objects may have different ones.
 
     Privacy
     -------
@@ -91,8 +91,8 @@ class NumberMarks(NamedTuple):
     def plain(self, text: str) -> str:
         """Return a number as Python writes it, and any other text as it is.
 
-        A number with the marks of another place, which Python would read, is no number here: of
-        ``1.5`` under a decimal comma nobody knows whether it is three halves or fifteen.
+        A number with other marks that Python could read is turned into a text that is no number:
+        under a decimal comma, ``1.5`` may mean three halves or fifteen.
         """
         groups = (
             r"\d+"
@@ -130,7 +130,7 @@ def sql_text(name: str, cells: Sequence[object]) -> pa.Array:
 
 
 def check_cells(name: str, cells: Iterable[object]) -> None:
-    """Refuse a column of objects (InputError) if one has a type whose text is no value."""
+    """Refuse a column of objects (InputError) if a cell has a type whose text is not its value."""
     for kind in set(map(type, cells)):
         if not is_read(kind):
             raise type_refused(name, kind.__name__)
@@ -166,7 +166,7 @@ def arrow_is_text(kind: pa.DataType) -> bool:
 
 
 def dated(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return released rows whose days are dates of Arrow, and no moments."""
+    """Return released rows with their columns of moments converted to dates of Arrow."""
     days = {name: pd.ArrowDtype(pa.date32()) for name in frame.select_dtypes("datetime")}
     return frame.astype(days) if days else frame
 
@@ -196,7 +196,7 @@ def sql_is_read(kind: str) -> bool:
 def type_refused(column: str, kind: str) -> ClustMixError:
     """Return the error for a column of a type that is not read.
 
-    The text of a type may list levels, which were made from the rows, in its brackets.
+    Brackets are cut off: there the text of a type may list levels that come from the rows.
     """
     return refusal("COLUMN_TYPE", column=column, kind=re.split(r"[(\[<]", kind)[0] or kind[:1])
 

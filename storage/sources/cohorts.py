@@ -113,9 +113,9 @@ _Answer = TypeVar("_Answer")
 class CohortReader:
     """Reads the rows of one source.
 
-    A public dataset is found by its name in `places`, else in those of the environment; if it
-    cannot be had that is an InputError. What a FHIR export needs beside memory is written to the
-    private folder `scratch`; `beside` are readers of tables of events.
+    A public dataset is found by its name in `places`, else in those of the environment
+    (InputError if it is unavailable). A FHIR export is collected in the private folder `scratch`;
+    `beside` are readers of tables of events.
 
     Privacy
     -------

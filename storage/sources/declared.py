@@ -184,7 +184,7 @@ class _Query(SourcePlace):
         )
 
     def _names(self, *names: str) -> frozenset[str]:
-        """Return names as the database compares them: PostgreSQL alone minds the case."""
+        """Return names as the database compares them: only PostgreSQL distinguishes case."""
         return frozenset(n if self.language == "postgresql" else n.lower() for n in names)
 
 
@@ -205,7 +205,7 @@ class SqlSource(DatabasePlace, _Query):
 
     @property
     def vocabulary(self) -> tuple[tuple[str, str], ...]:
-        """Queries that find something in the vocabulary of an OMOP database, and what it is."""
+        """Queries that must find a row in the vocabulary of an OMOP database, and its name."""
         return self._vocabulary
 
 

@@ -138,7 +138,7 @@ class _Faults:
 
 
 def _check(node: Mapping[str, Any], types: set[str], *, inside: bool) -> None:
-    """Check a node and those below; `inside` parameters a path may begin anywhere."""
+    """Check a node and those below; in parameters (`inside`), a path may begin anywhere."""
     kind = node["type"] if "type" in node else ""
     if kind == "ExternalConstantTerm":
         raise ValueError("expected no variable (%name) in an expression")
@@ -147,7 +147,7 @@ def _check(node: Mapping[str, Any], types: set[str], *, inside: bool) -> None:
         if name not in _FUNCTIONS:
             raise ValueError(
                 f"found the function {name[:40]}, which is not among those known to depend on "
-                "nothing but what they are given"
+                "their arguments alone"
             )
     if kind == "InvocationTerm":
         names = [child for child in node["children"] if child["type"] == "MemberInvocation"]

@@ -112,7 +112,7 @@ class CsvTable(SourceTable):
 
     @contextmanager
     def _odd_rows_located(self) -> Iterator[None]:
-        """Find the row again that the parser refuses, or that an open quote ends (`RefusedRow`)."""
+        """Locate the row that the parser refuses, or that an unclosed quote ends (`RefusedRow`)."""
         odd: RefusedRow | None = None
         try:
             yield
@@ -128,7 +128,7 @@ class CsvTable(SourceTable):
             raise odd
 
     def _first_odd_row(self) -> RefusedRow | None:
-        """Return the refusal of the first row that has other cells than the header, or no end."""
+        """Return the refusal of the first row with too few or many cells, or an unclosed quote."""
         with self._opened() as handle:
             rows = csv.reader(chain(handle, [_END]), delimiter=self._source.delimiter)
             n_cells, about = len(next(rows)), ""
@@ -188,8 +188,8 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
 
     Yields the open result before its first row. It is a ConfigurationError if the environment
     variable with the URL is not set, the database is of another kind than the query, or the query
-    reads a view that is not declared, and an InputError if a SQLite file is missing, or a
-    vocabulary lacks what the declaration needs of it.
+    reads a view that is not declared, and an InputError if a SQLite file is missing, or the
+    vocabulary lacks a concept that the declaration names.
     """
     url = source.url or os.environ.get(str(source.url_env))
     if not url:
@@ -200,7 +200,7 @@ def executed(source: SqlSource) -> Iterator[sa.CursorResult[tuple[object, ...]]]
     if place.drivername == "postgresql":  # the driver that is installed
         place = place.set(drivername="postgresql+psycopg")
     engine = sa.create_engine(place, poolclass=sa.NullPool, hide_parameters=True)
-    late = threading.Timer(_LONG_SECONDS, _say_why_it_is_long, [engine, source])
+    late = threading.Timer(_LONG_SECONDS, _log_slow_query, [engine, source])
     try:
         # SQLite would create an empty database under a mistyped name.
         if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
@@ -243,7 +243,7 @@ def _check_database(engine: sa.Engine, source: SqlSource) -> None:
             raise refusal("UNDECLARED_VIEW", name=name)
 
 
-def _say_why_it_is_long(engine: sa.Engine, source: SqlSource) -> None:
+def _log_slow_query(engine: sa.Engine, source: SqlSource) -> None:
     bare = list[str]()
     with suppress(Exception):  # a driver's message may hold the address
         bare += _without_index(sa.inspect(engine), source)
@@ -269,7 +269,7 @@ def _without_index(catalogue: sa.Inspector, source: SqlSource) -> Iterator[str]:
 def _check_times(driver: sqlite3.Connection, source: SqlSource) -> None:
     """Refuse (InputError) a column that SQLite is to read as times and would misread or drop.
 
-    A number is a Julian day to SQLite, whoever wrote it; a text of another form is no time.
+    SQLite reads any number as a Julian day, and a text of another form as no time.
     """
     from storage.sources.sql_queries import parse_query, times_of  # slow import, rarely needed
 

@@ -255,9 +255,9 @@ class OmopSource(DatabasePlace):
 
     @property
     def vocabulary(self) -> tuple[tuple[str, str], ...]:
-        """Queries of which each has a row if the vocabulary is whole, and what that is.
+        """Queries that each find a row if the vocabulary is complete, and the name of that row.
 
-        A concept is its own descendant; of columns that become names, a record has to find one.
+        A concept is its own descendant. Of a column of names, some record must find its concept.
         """
         ancestor, concept = self._table("concept_ancestor"), self._table("concept")
         wanted = [

@@ -102,7 +102,7 @@ def reader_of(kind: str) -> type[SourceTable]:
 
 
 class RefusedRow(InputError):
-    """A refusal that knows the row, from 0 in its file, for the restricted file alone.
+    """A refusal with its row, counted from 0 in the file, for the restricted file alone.
 
     `place` is the file and the line; neither is in the message.
     """

@@ -78,15 +78,15 @@ def _decoded(content: bytes, source: PngSource) -> tuple[NDArray[np.uint8], int,
     from PIL import Image  # rarely needed
 
     form = (source.size[::-1], "RGB" if source.channels == 3 else "L")
-    # Whatever goes wrong, its text may quote the file.
+    # The text of any error may quote the file.
     with suppress(Exception):
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # what a file is warned of is damaged
+            warnings.simplefilter("error")  # a warning means a damaged file
             with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
                 image.verify()  # the checksums, after which an image cannot be read
             with Image.open(io.BytesIO(content), formats=("PNG",)) as image:
                 frames = int(getattr(image, "n_frames", 1))
-                # A second header would have the last word.
+                # A second header would replace the checked one.
                 if (image.size, image.mode) == form:
                     return np.array(image, dtype=np.uint8), frames, "transparency" in image.info
     raise RefusedFile(FileRule.WHOLE)
@@ -136,7 +136,7 @@ def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], 
 
 
 def _modality_values(found: Any) -> NDArray[Any]:
-    """Return what the stored values stand for: by a table, by slope and intercept, or themselves.
+    """Return the stored values, converted by a table or by slope and intercept if there are any.
 
     An enhanced file has slope and intercept in the functional groups of its one frame, or of all
     frames. Source: DICOM PS3.3, C.11.1 and C.7.6.16.2.9.
@@ -191,7 +191,7 @@ def _parsed(content: bytes, names: Sequence[str], **options: bool) -> Iterator[A
     """Read the named elements alone; any failure is `RefusedFile`."""
     with extra("hospital"):
         import pydicom
-    if _DEFLATED in content:  # inflated, to whatever size, before anything of it can be asked
+    if _DEFLATED in content:  # would be inflated, to any size, before the first check
         raise RefusedFile(FileRule.UNCOMPRESSED)
     # Its warnings quote values.
     pydicom.config.logger.disabled = logging.getLogger("pydicom").disabled = True

@@ -43,7 +43,7 @@ class DuckdbTables(SourceTable):
             return tuple(rows.columns), {
                 name: kind
                 for name, kind in kinds.items()
-                # A list of a type with a length ends otherwise.
+                # A length in brackets ends a type; a list, which is refused, ends in [].
                 if (kind.partition("(")[0] if kind.endswith(")") else kind) not in DUCKDB_TYPES
             }
 
@@ -104,7 +104,7 @@ class DuckdbTables(SourceTable):
         return scans
 
     def _check_keys(self, tables: Mapping[str, Mapping[str, str]]) -> None:
-        """Refuse to join tables of patients by columns that are converted to be compared."""
+        """Refuse a join of patients' tables by columns whose types DuckDB would convert."""
         patients = [columns for name, columns in tables.items() if name not in self._source.public]
         for column in sorted(equated_of(parse_query(self._source.query, "duckdb"))):
             kinds = {columns[column] for columns in patients if column in columns}

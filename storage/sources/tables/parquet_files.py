@@ -117,7 +117,7 @@ class ParquetFolder(SourceTable):
         found: list[list[ParquetPart]] = [[] for _ in range(n_fragments)]
         last, first_row = (-1, -1), 0
         for place, number, n_rows in groups:
-            # By the middle of the row group, which grows from one to the next.
+            # A row group goes to the fragment of its middle; middles increase from group to group.
             middle = (2 * first_row + n_rows) * n_used // (2 * n_rows_in_all)
             fragment = min(middle, n_used - 1)
             parts = found[fragment]
@@ -146,7 +146,7 @@ def above_partitions(folder: AnyPath) -> AnyPath:
 
 
 def refuse_a_log(names: Iterable[PurePath]) -> None:
-    """Refuse (InputError) files of a table whose log says which of their rows are still valid.
+    """Refuse (InputError) the files of a table whose log marks some of their rows as deleted.
 
     The names are those of all files and folders of the table.
     """

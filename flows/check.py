@@ -1,7 +1,7 @@
 """Check of a table against its declaration, before any charge.
 
 No noise is drawn. A summary of the cells and the broken rules are written for the owner of the
-installation alone; the caller learns that a rule is broken, and nobody outside learns anything.
+installation alone. The caller gets the verdict only, and nothing is published.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tasks.steps.source import Tables
 
 
 def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace: Workplace) -> None:
-    """Hold a table against its declared rules; return if it keeps them all.
+    """Check a table against its declared rules; return only if it keeps them all.
 
-    The restricted file of the job begins with a summary of the cells, whether they do or not. The
-    caller has cleaned up after dead runs. A check is an entry of the ledger that is given back
-    at once: when, who asked, and the digest of the declarations.
+    In either case the restricted file of the job begins with a summary of the cells. The caller has
+    cleaned up after dead runs. A check is an entry of the ledger that is voided at once; it records
+    the time, the requester, and the digest of the declarations.
 
     Raises
     ------
     BudgetRefused
         If no release of these declarations could be paid for any more.
     InputError
-        If the source cannot be read, or breaks a rule; which one is said in a restricted file.
+        If the source cannot be read, or breaks a rule, which the restricted file names.
 
     Privacy
     -------
@@ -65,7 +65,7 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
                 code = CHECK_PASSED if refusal is None else CHECK_FAILED
                 entries.end_check(entry, job.declarations, table, code=code)
             except BaseException:
-                diagnostics.remove()  # nobody learns of rows by a check that the ledger lacks
+                diagnostics.remove()  # no findings of a check that the ledger does not record
                 raise
         if refusal is not None:
             diagnostics.add("", refusal.message, (), ())

@@ -110,7 +110,7 @@ def revoke(
     releases = entries.releases
     keys.require_officer(key.key_id)
     check_reason(reason)
-    entry, falling = _falling(publisher, release_id)
+    entry, affected = _affected(publisher, release_id)
     revocations = [
         Revocation(
             dataset=ref.dataset,
@@ -121,7 +121,7 @@ def revoke(
             revoked_by=key.key_id,
             revoked_on=datetime.now(UTC).date(),
         )
-        for ref, manifest_sha256 in falling.items()
+        for ref, manifest_sha256 in affected.items()
     ]
     added = list_revocations(
         releases, revocations, signer=keys.pipeline(), trusted=keys.pipeline_public()
@@ -131,10 +131,10 @@ def revoke(
             entry.entry_id, EntryState.REVOKED, note=reason, signers=(key.key_id,)
         )
     new = {item.release_id for item in added}
-    folders = [releases.path(ref) for ref in falling]
+    folders = [releases.path(ref) for ref in affected]
     return RevocationOutcome(
-        listed=tuple(str(ref) for ref in falling if ref.release_id in new),
-        listed_before=tuple(str(ref) for ref in falling if ref.release_id not in new),
+        listed=tuple(str(ref) for ref in affected if ref.release_id in new),
+        listed_before=tuple(str(ref) for ref in affected if ref.release_id not in new),
         ledger_entry=entry.entry_id,
         ledger_state=entry.state.value,
         list_file=str(releases.root / REVOKED_FILE),
@@ -142,11 +142,11 @@ def revoke(
     )
 
 
-def _falling(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
-    """Return the entry that paid, and the releases that fall, with their manifests' digests.
+def _affected(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
+    """Return the entry that paid, and the releases to revoke with their manifests' digests.
 
-    With the release that paid, itself first, all its resamples fall, and the pools that it is a
-    part of; a resample falls alone.
+    A release that paid comes first, with all its resamples and the pools that it is a part of; a
+    resample is revoked alone.
     """
     entries = publisher.entries
     store, paid = entries.releases, {entry.entry_id: entry for entry in entries.all()}
@@ -165,9 +165,9 @@ def _falling(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[R
         entry = entries.now(entry)
     if entry.state not in (EntryState.PUBLISHED, EntryState.REVOKED) or entry.digest is None:
         raise refusal("NOTHING_TO_REVOKE", release=release_id, state=entry.state.value)
-    falling = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
+    affected = {ReleaseRef(dataset=entry.dataset, release_id=release_id): entry.digest}
     for manifest in manifests_in(store):
         is_resample = manifest.ledger_entry == entry.entry_id and manifest.release_id != release_id
         if is_resample or release_id in manifest.parts:
-            falling[manifest.ref] = digest_of(manifest.to_bytes()).sha256
-    return entry, falling
+            affected[manifest.ref] = digest_of(manifest.to_bytes()).sha256
+    return entry, affected

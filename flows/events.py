@@ -1,7 +1,7 @@
 """Events for the orchestrator: ids, states and codes of what has happened, and nothing else.
 
 `emit` returns once the server has answered. Prefect's own ``emit_event`` hands an event to a
-thread and drops it without a word where the server is away.
+thread, which silently drops it if the server is away.
 
 Rows of the ledger are also run events of OpenLineage, of the specification 2-0-2
 (openlineage.io/spec). A row whose event was not accepted is sent again, with the same run id.
@@ -53,15 +53,15 @@ refusal = refusals(__package__, OrchestratorError)
 
 @dataclass(frozen=True, slots=True)
 class PublicEvent:
-    """One event: what has happened to what, with ids, states and codes.
+    """One event: a name, the resource that it concerns, and ids, states and codes.
 
-    An event with an id may be sent again: Prefect keeps it once and, within five minutes of one
-    life of its server, acts on it once. Refused is a key that is none of the known ones, or a value
-    that is neither a number nor a word such as ids and codes are; the message holds no value.
+    An event with an id may be sent again: Prefect stores it once and, within five minutes and
+    without a restart of its server, acts on it once. An unknown key is refused, and a value that is
+    neither a whole number nor a single word such as an id or a code; the message holds no value.
 
     Privacy
     -------
-    The server keeps and shows an event. A sentence, which could quote something, is no word.
+    The server stores and shows an event. A sentence is refused, since it could quote private data.
     """
 
     name: str
@@ -118,7 +118,7 @@ def orchestrator_is_served() -> bool:
 
 
 def emit(events: Sequence[PublicEvent]) -> None:
-    """Send events in order, until the server has noted all; one with an id may be sent again."""
+    """Send events in order; return once the server has stored all. With an id, resend is safe."""
     if not events:
         return
     with orchestrator() as client:
@@ -133,8 +133,8 @@ def orchestrator(
 ) -> Iterator[SyncPrefectClient]:
     """Give a client of the server that the environment names.
 
-    A busy server is asked again so often; whoever has a pace of its own asks once. Where none
-    answers or it refuses, address and password stay unsaid.
+    A busy server is asked again `retries` times; a caller that repeats its calls needs none. Errors
+    hold neither the address nor the password.
     """
     if not orchestrator_is_served():
         raise refusal("ORCHESTRATOR_UNREACHABLE unnamed")
@@ -166,7 +166,7 @@ def orchestrator(
 
 
 def every(read: Callable[..., list[T]], **asked: Any) -> list[T]:
-    """Return all that a question to the server finds, page by page."""
+    """Return all results of a query to the server, which answers in pages."""
     found: list[T] = []
     while True:
         page = read(**asked, limit=_PAGE, offset=len(found))
@@ -220,7 +220,7 @@ def run_events(rows: Iterable[LedgerEntry], *, owner: str) -> list[dict[str, Any
 
 
 def send(events: Iterable[dict[str, Any]], url: SecretStr, *, whose: str = "LINEAGE") -> None:
-    """Post each event (ClustMixError if one is not accepted; the address stays unsaid).
+    """Post each event (ClustMixError, without the address, if one is not accepted).
 
     `whose` is the middle of the variable that has the address: ``LINEAGE`` or ``NOTIFY``.
     """

@@ -29,16 +29,16 @@ from tasks.steps.job import ReleaseJob
 from tasks.steps.source import Tables
 
 HELD_BYTES = 2**25
-"""Up to this size of its files one process reads a table sooner than workers have started."""
+"""Size of files up to which one process reads a table before workers would have started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workplace:
     """The private folders of an installation's runs, and the cluster that runs their sums.
 
-    `dask_address` is that of a running scheduler, None for a cluster of this machine with so many
-    processes, 0 for this process alone. `by_size` has a small table in this process all the same,
-    and so has a scheduler that does not answer.
+    `dask_address` is that of a running scheduler. If it is None, a cluster of this machine has
+    `n_workers` processes; with 0 this process does the work. A small table is read in this process
+    if `by_size` is true, or if the scheduler does not answer.
     """
 
     workspaces: Path
@@ -170,10 +170,10 @@ class Installation:
         )
 
     def answered_before(self, job: ReleaseJob) -> ReleaseOutcome | None:
-        """Return the bundle that is in the store for the same request, with no run for it; or None.
+        """Return the published bundle of the same request, if it is found without a run, else None.
 
-        Nothing is charged, no row is measured. A request that asks for anything else of the ledger
-        (an approval that is new, other rows) is left to a run, and so is a large table.
+        Nothing is charged, and no row is measured. A run has to handle a large table, and a request
+        with another approval, other caps or other synthetic rows.
         """
         published = [e for e in self.entries.all() if e.state is EntryState.PUBLISHED]
         if job.ref.dataset not in {entry.dataset for entry in published}:
@@ -181,7 +181,7 @@ class Installation:
         reader = self.tables.reader(job.source, job.events)
         size = reader.size_bytes()
         if size is None or size > HELD_BYTES:
-            return None  # workers of a run read it sooner, and if it is new it is read once
+            return None  # the workers of a run hash it faster, and a new table is read once
         self.entries.check_publishable(job.ref.dataset)  # as by a run
         key, _ = self.tables.key(reader, InProcessExecutor(), **job.identity)
         asked = job.charge(key, owner=self.entries.owner)
@@ -193,6 +193,6 @@ class Installation:
             or self.publisher.published_as_asked(entry.entry_id, job.asked) is None
         ):
             return None
-        # As by a run: the rows of a killed one do not wait for the next charge.
+        # As a run does, so that rows of killed runs are deleted now, not at the next charge.
         self.janitor.clean_up()
         return self.publisher.answer(entry, job.asked)

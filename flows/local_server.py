@@ -44,7 +44,7 @@ KEPT_DAYS = 90
 """Time after which the orchestrator deletes a run that ended, with its logs and artifacts."""
 
 TEMPORARY = "tmp"
-"""Folder of what the parts and their runs write for a while: Prefect's files hold passwords."""
+"""Folder of temporary files of the parts and their runs; those of Prefect hold passwords."""
 
 _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
 
@@ -132,7 +132,7 @@ TIMEOUT_SECONDS = 180.0
 """Time that one part has to answer, on a busy machine."""
 
 _ORCHESTRATOR = "orchestrator"
-# Runs end before the orchestrator, which notes how.
+# Stopped before the orchestrator, so that it can record how their runs end.
 _CALLERS = ("watcher", "private-worker", "public-worker")
 
 _ANSWER_SECONDS = 10.0
@@ -179,16 +179,16 @@ def start_server(
     """Start every part and wait until each runs; change nothing where the server runs.
 
     The page has this port, or else `PAGE_PORT` or a free one. The cluster has `n_workers`, by
-    default as many as the settings say, at most one per core. `log` receives what goes on. Returns
-    the addresses, and False where the server ran already. It is a ServerError if a part does not
-    start; then none is left.
+    default the number of the settings, at most one per core. `log` receives each step. Returns the
+    addresses, and False if the server ran already. If a part does not start, all parts are stopped
+    and a ServerError is raised.
     """
     folder = ensure_private_directory(settings.server_home)
     with folder_locked(folder):
         addresses = read_addresses(folder)
         if addresses is not None and addresses.ready and Supervisor(folder).states():
             return addresses, False
-        # Of a machine that went down, or of a start that was killed.
+        # Remove what a crash of the machine or a killed start has left.
         _stop(folder)
         forbid_core_dumps()
         addresses = Addresses(

@@ -40,7 +40,7 @@ def _measure_for_page(request: ReleaseRequest, here: Installation) -> State[None
             tables=here.tables,
             workplace=here.workplace,
             new_draw=request.new_draw,
-            # Whoever delivers a table anew has said so: see `serving.arrival_of`.
+            # To deliver a table anew is to ask for a new charge: see `serving.arrival_of`.
             again=request.again or request.arrival is not None,
         )
         entry = measured.entry

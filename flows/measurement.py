@@ -1,10 +1,10 @@
 """The measurement of a cohort: from a request to a sealed entry of the ledger.
 
-Order is everything here. The plan is calibrated and the budget reserved before a row is decoded;
-the rows are held against the declared rules, and a table that breaks one is charged nothing; the
-charge stands before anything is computed for release. Noise is drawn in this process, once, after
-aggregation, and sealed before it is used; the private workspace is gone at the end, however the run
-ends. No step is cached or tried again.
+The order of the steps is essential. The plan is calibrated and the budget reserved before a row is
+decoded. Then the rows are checked against the declared rules; a table that breaks one is charged
+nothing. The charge stands before anything is computed for release. Noise is drawn once, in this
+process, after aggregation, and sealed before it is used. The private workspace is deleted however
+the run ends. No step is cached or tried again.
 """
 
 import hashlib
@@ -67,8 +67,8 @@ class _Seals:
     def __call__(self, name: str, statistic: NoisyStatistic) -> None:
         """Write one noisy statistic once; a second draw of the name cannot replace it.
 
-        A draw of a series, whose name ends in its number, is kept as long as the run lasts; the
-        measurement keeps what the method made of the series.
+        A draw of a series, whose name ends in its number, is kept only during the run; the
+        measurement keeps the result that the method computes from the series.
         """
         content, file_name = arrays_to_bytes({"values": statistic.values}), sealed_file(name)
         self._workspace.write_once(file_name, content)
@@ -106,7 +106,7 @@ def measure(
         with workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor:
             key, table = identify(tables, reader, executor, **job.identity)
             charge = job.charge(key, owner=entries.owner)
-            # Before the charge, and before noise is drawn: what a measurement cannot be kept in
+            # Checked before the charge and again before noise is drawn: a full or read-only store
             # would burn one charge after the other.
             entries.measurements.check_writable(release_id, _most_bytes(plan))
             reservation = reserve(entries, charge, new_draw=new_draw, unless_burned=not again)
@@ -135,7 +135,7 @@ def measure(
 
 
 def _most_bytes(plan: MeasurementPlan) -> int:
-    """Return a size that no file of a measurement has: methods release a few times their sums."""
+    """Return an upper bound of the bytes of a measurement's file, from the sizes of its sums."""
     return 2**20 + 32 * sum(math.prod(planned.shape) for planned in plan.statistics)
 
 

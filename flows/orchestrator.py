@@ -38,7 +38,7 @@ START_SECONDS = 120.0
 
 @contextmanager
 def answering(port: int) -> Iterator[None]:
-    """Wait until an own server answers (else PipelineError), without what only others need."""
+    """Wait until the own server answers (else PipelineError); no heartbeats in the block."""
     caller = http.client.HTTPConnection(HOST, port, timeout=START_SECONDS)
     status = None
     with suppress(OSError, http.client.HTTPException):
@@ -95,7 +95,7 @@ def start_server() -> int | None:
                 "PREFECT__SERVER_FINAL": "1",
             },
         )
-    # Before Prefect is imported: what it registers is run first and may still call the server.
+    # Registered before Prefect is imported, whose exit handlers then run first and may call it.
     atexit.register(_end, process)
     os.environ["PREFECT_API_URL"] = f"http://{HOST}:{port}/api"
     return int(port)
@@ -156,7 +156,7 @@ def serve(descriptor: int) -> None:
     import uvicorn
     from prefect.server.database.interface import PrefectDBInterface
 
-    # Prefect has no setting for it. It is pinned, and every release of the tests runs on these.
+    # Prefect has no setting for this. Its version is pinned, and the tests use these tables.
     PrefectDBInterface.create_db = _create_tables  # type: ignore[method-assign, assignment]
     application = "prefect.server.api.server:create_app"
     config = uvicorn.Config(application, factory=True, log_level="error", lifespan="on")

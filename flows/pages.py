@@ -1,8 +1,8 @@
 """The two pages of a local server, neither of which lets a browser load anything from elsewhere.
 
-`orchestrator_page` is ``prefect server start`` with a content security policy. The second version
-of Prefect's page asks a company for its settings each time that it is loaded, whatever the server's
-analytics setting says, and a text of a run may name a picture elsewhere: the browser refuses both.
+`orchestrator_page` is ``prefect server start`` with a content security policy. At each load the
+second version of Prefect's page requests settings from a company, despite the analytics setting of
+the server, and a text of a run may name a picture elsewhere. A browser then refuses both.
 
 `release_pages` shows a release store: published files, and lists of them by dataset and release.
 Both are applications for ``uvicorn --factory``.
@@ -119,11 +119,11 @@ def _entry(place: Path) -> str:
 def release_pages(directory: Path | None = None) -> ASGIApp:
     """Return the application that shows a release store; by default that of the settings."""
     store = PublishedFiles(directory=directory or load_settings().releases, check_dir=False)
-    # A name that somebody made point here must not let a strange page read the answers.
+    # Against DNS rebinding: a page of another host name must not read the answers.
     known = TrustedHostMiddleware(
         Starlette(routes=[Mount("/", app=store)]), allowed_hosts=[HOST, "localhost"]
     )
-    # A revoked release is gone from the next look on.
+    # No cache, so that a removed release disappears at once.
     return own_content_only(known, _REPORT_POLICY, **{"cache-control": "no-store"})
 
 

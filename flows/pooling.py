@@ -51,8 +51,8 @@ def pooled(
 ) -> Path:
     """Publish the pool of releases of this installation, by id, and of exported files.
 
-    At least one is its own; its site file names the pool. What differs in the declarations of parts
-    is named (ConfigurationError). Return the folder of the bundle.
+    At least one release is of this installation, and its site file names the pool. Parts with other
+    declarations are a ConfigurationError that names a difference. Return the folder of the bundle.
     """
     files = [source for source in sources if Path(source).is_file()]
     own = [source for source in sources if source not in files]
@@ -94,10 +94,10 @@ def pooled(
 
 
 def pool_of_last(publisher: Publisher, entry: LedgerEntry) -> Path | None:
-    """Publish the pool that the site file of a published release asks for, once there are so many.
+    """Publish the pool that the site file of a published release requests, once its parts exist.
 
-    It is of the last parts of its partition, in the order of periods, that declare the same; of a
-    part by hash the last release counts. A pool that was published before is not made again.
+    It takes the last parts of the partition with equal declarations, in the order of periods; for a
+    part by hash, its last release. A pool that exists is returned, and not published again.
     """
     job = job_of_measurement(publisher.published(entry.release_id), entry.release_id)
     if job.pool_last is None or job.partition is None:

@@ -93,7 +93,7 @@ class Publisher:
         )
 
     def published_as_asked(self, entry_id: str, asked: RowsAsked) -> Path | None:
-        """Return a bundle of a measurement with as many rows, on no condition; None if none is."""
+        """Return a bundle of a measurement that fits a request and is not revoked, else None."""
         # The release that paid comes before those that were sampled from it.
         releases = self.entries.releases
         for manifest in sorted(manifests_in(releases), key=lambda m: m.resampled_from is not None):
@@ -104,7 +104,7 @@ class Publisher:
         return None
 
     def publish(self, release_id: str) -> ReleaseOutcome:
-        """Go on with a sealed release by its id, without its table, which may have changed."""
+        """Publish a sealed release by its id; its table is not read and may have changed."""
         entry = self.entries.of_release(release_id)
         outcome = self._finish(entry) if entry.state in AFTER_SEAL else None
         if outcome is None:
@@ -151,10 +151,10 @@ class Publisher:
     ) -> ReleaseOutcome:
         """Publish other rows from the measurement of a published release, at no cost.
 
-        As many as in the release if left out, and with conditions on declared levels by column;
-        with soft labels and distilled points if the release has asked for them or these are. Rows
-        of other draws of the noise are in a file of their own. The gate is the measured site file's
-        if left out.
+        `rows` is by default that of the release; `conditions` are declared levels by column. Soft
+        labels and distilled points are made if the release or this call requests them. Rows of
+        other draws of the noise are in a file of their own. `gate` is by default that of the
+        measured site file.
         """
         measurement, new_id = self.published(release_id), new_release_id()
         entry = self.entries.of_release(release_id)
@@ -215,7 +215,7 @@ class Publisher:
     def _finish(
         self, entry: LedgerEntry, gate: dict[str, Any] | None = None
     ) -> ReleaseOutcome | None:
-        """Go on between seal and publication, after who else does so; None if nothing is left."""
+        """Continue from seal to publication, once other processes are done; None if they did it."""
         with self.locked(entry.release_id, wait_seconds=WAIT_SECONDS), self.entries.closing(entry):
             entry = self.entries.now(entry)
             if entry.state not in AFTER_SEAL:
@@ -286,7 +286,7 @@ class Publisher:
         return verify_bundle(bundle, trusted=trusted, officers=officers)
 
     def _is_revoked(self, bundle: Path) -> bool:
-        """Return True if a bundle was revoked by itself, and its measurement was not."""
+        """Return whether a bundle, or a release that it was made of, is listed as revoked."""
         revoked = list_beside(bundle)
         if revoked is None:
             return False

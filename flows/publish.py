@@ -88,7 +88,7 @@ def _publish_for_page(request: PublishRequest, here: Installation) -> State[None
 def _job_of(
     entry: LedgerEntry, entries: Entries, *, sites: Path, requester: str | None
 ) -> ReleaseJob:
-    """Return the job of a release: as sealed, or as the site file asks of a published one now."""
+    """Return the job of a release as sealed; once published, as its site file now declares it."""
     if entry.state in _UNSEALED:
         raise refusal("NOTHING_TO_PUBLISH now", release=entry.release_id, state=entry.state.value)
     if entry.state is not EntryState.PUBLISHED:

@@ -1,4 +1,4 @@
-"""A flow run that an orchestrator has started: how it ends, and what its page shows. All public."""
+"""End states and page of a flow run that an orchestrator has started. All of it is public."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,9 +35,9 @@ def run(
 ) -> State[None]:
     """Run the body of a flow and return the state in which it ends; nothing is raised.
 
-    It is about a dataset and the id of a release. A budget that does not allow a release, and a
-    gate that withholds one, are ordinary ends: their state has a name of its own and does not count
-    as a failure.
+    `about` is a dataset and the id of a release. A budget that does not allow a release, and a gate
+    that withholds one, are ordinary ends: their state has a name of its own and does not count as a
+    failure.
     """
 
     def run_body(settings: Settings) -> State[None]:
@@ -60,8 +60,8 @@ def run(
 def arrival_of(request: ReleaseRequest, *, folder: Path, janitor: Janitor) -> Iterator[Path | None]:
     """Clean up, and give the table of the arrival that a request names, or None.
 
-    The arrival, of those in `folder`, is begun here and ended with the block, whatever happens in
-    it. If an earlier run of it was charged and stopped, only a person decides to pay again.
+    The arrival, one of those in `folder`, is taken here and ended with the block, even if that
+    fails. If an earlier run of it was charged and stopped, a person has to decide on a new charge.
     """
     if request.arrival is None:
         clean_up(janitor)
@@ -73,7 +73,7 @@ def arrival_of(request: ReleaseRequest, *, folder: Path, janitor: Janitor) -> It
     ) as table:
         # A run that died while it drew is burned here at the latest.
         clean_up(janitor)
-        # Every run of it, not the last alone: a run may die before it comes to this line.
+        # Of all its runs, not only the last: a run may die before it reaches this line.
         burned = {e.release_id for e in janitor.entries.all() if e.state is EntryState.BURNED}
         stopped = [each for each in arrivals.releases_of(request.arrival) if each in burned]
         if stopped:
@@ -82,7 +82,7 @@ def arrival_of(request: ReleaseRequest, *, folder: Path, janitor: Janitor) -> It
 
 
 def show_budget(entry: LedgerEntry, balance: Balance, year: str) -> None:
-    """Show what the patients have spent who paid, what is left, and what a schedule costs."""
+    """Show the spent and the remaining budget of the patients, and the cost of a schedule."""
     about = {"dataset": entry.dataset, "release_rho": entry.rho, "year": year}
     text = render("budget.md", balance=balance, **about)
     _show(f"budget-{entry.dataset}", f"Privacy budget of {entry.dataset}", text)
@@ -104,7 +104,7 @@ def show_release(manifest: Manifest, bundle: Path, releases_url: str | None) -> 
 
 
 def show_waiting(manifest: Manifest, folder: Path, changed: Sequence[str]) -> None:
-    """Show an officer what to decide, and what was changed since a check failed."""
+    """Show an officer the release to decide on, and the changes since the last check."""
     _show_claims(manifest)
     text = render("waiting.md", manifest=manifest, folder=str(folder), changed=changed)
     _show(f"decision-{manifest.dataset}", f"{manifest.ref} waits for an officer", text)
@@ -117,7 +117,7 @@ def _show_claims(manifest: Manifest) -> None:
 
 
 class _PageProgress:
-    """Shows on the page how far a run is: a bar, and a line of the log for each stage."""
+    """Progress of a run on its page: a bar, and a line of the log for each stage."""
 
     def __init__(self, name: str, stages: Mapping[str, str]) -> None:
         self._log = get_run_logger()
@@ -145,7 +145,7 @@ def _show(key: str, title: str, text: str) -> None:
 
 
 def _try(show: Callable[..., Any], *arguments: Any, **options: Any) -> UUID | None:
-    """Show something, or go without: a page that cannot be reached must not end a paid run."""
+    """Call a function that shows something; an unreachable page must not end a paid run."""
     with suppress(Exception):
         shown = show(*arguments, **options)
         return shown if isinstance(shown, UUID) else None

@@ -23,7 +23,7 @@ def text_of(name: str) -> str:
 
 
 def place_of(name: str, stages: Mapping[str, str]) -> float:
-    """Return how far a run is when a stage ends, from 0 to 1; 0 if the stage is not known."""
+    """Return the progress of a run at the end of a stage, from 0 to 1; 0 for an unknown stage."""
     numbered = _NUMBERED.fullmatch(name)
     kind, done = _kind_of(name), 1.0
     if numbered is not None:

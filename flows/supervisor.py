@@ -76,7 +76,7 @@ class PartState:
 
 
 def run_module(*command: str, **options: Any) -> tuple[int, list[str]]:
-    """Run a module of this interpreter to its end; return its exit code and the lines it said."""
+    """Run a module of this interpreter to its end; return its exit code and lines of output."""
     done = subprocess.run(  # noqa: S603 -- this interpreter
         [sys.executable, "-m", *command],
         stdin=subprocess.DEVNULL,
@@ -191,7 +191,7 @@ class Supervisor:
         return [process for process in found if _lives(process)]
 
     def _ask(self, method: str, *arguments: object) -> Any:
-        """Call supervisord; None if it does not answer, or refuses as nothing is to be done."""
+        """Call supervisord; None if it does not answer, or refuses because nothing is to do."""
         transport = _UnixTransport(self._socket)
         with suppress(OSError, HTTPException, Fault), ServerProxy("http://x", transport) as proxy:
             return getattr(proxy.supervisor, method)(*arguments)

@@ -14,7 +14,7 @@ from flows.cli import audit, ledger, officers, operations, plan, publishing, rel
 from flows.cli.options import EXIT_CODES
 
 _HELP = resources.files(__package__).joinpath("help.txt").read_text("utf-8")
-# The sign keeps the lines as they are.
+# Typer keeps the line breaks of a text after this sign.
 EXAMPLES, ENVIRONMENT = (f"\b\n{part}" for part in _HELP.strip().split("\n\n"))
 
 GROUPS = {

@@ -73,7 +73,7 @@ def show(
 
 
 def _left(database: LedgerDatabase, own: list[LedgerEntry], balance: Balance) -> Iterator[str]:
-    """Say how much of a cap is left, and for how many releases like the last one."""
+    """Yield the share of a cap that is left, and the number of releases like the last one."""
     from privacy.calibration import affordable_epsilon
 
     if balance.cap_rho is not None:

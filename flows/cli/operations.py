@@ -37,7 +37,7 @@ def status() -> int:
     with Progress("asking the orchestrator, the ledger and the stores"):
         join_server(load_settings().server_home)
         os.environ.update(safe_environment())
-        # After the environment that names the server, which it reads once.
+        # Imported after the change of the environment, which Prefect reads once.
         from flows.watching.status import collect
 
         found = collect(load_settings())
@@ -121,7 +121,7 @@ def watch(once: Annotated[bool, option(None, "watch once, then end", "--once")] 
 
     settings = load_settings()
     with only_watcher(settings.server_home):
-        # Heavy, and with what reads the settings of the orchestrator.
+        # Heavy imports, one of which reads the settings of the orchestrator.
         from flows.watching.metrics import Readings, answering
         from flows.watching.status import collect
         from flows.watching.watcher import TICK_SECONDS, Watcher, log

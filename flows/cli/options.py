@@ -1,6 +1,6 @@
 """Declarations of options and arguments, those that several commands share, and exit codes.
 
-The reader of a file finds out whether it can be read (``readable=False``).
+Typer does not test whether a file can be read (``readable=False``): its reader reports that.
 """
 
 import inspect
@@ -63,7 +63,7 @@ class Commands(typer.Typer):
     """Commands that answer programs as JSON, and whose help ends with the exit codes."""
 
     def command(self, name: str | None = None, **how: Any) -> Callable[[F], F]:
-        """Register a command; it has the option ``--json``, of which `terminal.answer` knows."""
+        """Register a command with the option ``--json``, which sets the form of its answer."""
         register = super().command(name, epilog=EXIT_CODES, **how)
 
         def add(function: F) -> F:

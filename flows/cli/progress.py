@@ -58,7 +58,7 @@ class Progress(progress.Progress):
         self._quiet = quiet
         self.stage_seconds: dict[str, float] = {}
         self._share = 0.0
-        # Beside a terminal, a line now and then stands for the bar.
+        # Without a terminal, regular lines replace the bar.
         self._ended = threading.Event() if self.disable and not quiet else None
         self._task = self.add_task(text, total=None)
 

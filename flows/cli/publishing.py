@@ -239,7 +239,7 @@ def verified_bundle(
 ) -> tuple[VerifiedBundle, str | None]:
     """Verify a bundle by public keys, those of this installation by default.
 
-    Returns it with the list of revocations, in words, that it is not on; None if none is there.
+    Returns it with a text about the list of revocations that was checked, None if there is none.
     """
     from storage.keys.key_store import KeyStore, read_public_keys
     from storage.releases.bundles import verify_bundle

@@ -62,9 +62,9 @@ def release(
     synthetic rows is published with its manifest, data card and report. The budget is charged first
     and is not given back afterwards, except for a table that breaks a declared rule.
     """
-    # Where Prefect is loaded already, in a notebook say, there is nothing to hasten.
+    # If Prefect is loaded already, as in a notebook, an early start saves no time.
     prepared = None if "prefect" in sys.modules else _prepare_orchestrator()
-    # Everything that a person can get wrong before a row is read is checked while it starts.
+    # While it starts, every fault of the request that shows without a row is looked for.
     from flows.cli.progress import Progress
 
     with Progress(f"reading {site.name}") as progress:
@@ -208,10 +208,10 @@ def _checked_request(
 
 
 def _prepare_orchestrator() -> tuple[bool, int | None]:
-    """Name Prefect a server: the named one, this installation's, or one of this command's own.
+    """Choose the server of Prefect: the named one, this installation's, or a new one.
 
-    A server of its own starts at once, in its own process, and ends with this one; its port is
-    returned, after whether another one was joined.
+    A new server starts at once, in a process of its own, and ends with this command. Return whether
+    another one was joined, and the port of the new one.
     """
     from flows.orchestrator import join_ready_server, start_server
     from tasks.execution.runtime import configure_prefect

@@ -1,4 +1,4 @@
-"""One command, run; its failures turned into one line and a code."""
+"""Run of one command, whose failures become one line and an exit code."""
 
 import atexit
 import gc
@@ -36,7 +36,7 @@ def run(words: list[str]) -> int:
     except ClustMixError as error:
         failed = error
     except BrokenPipeError:
-        # Whoever read the answer has seen enough; the interpreter must not flush into the pipe.
+        # The reader has closed the pipe; the interpreter must not flush into it at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -50,7 +50,7 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    """Run a command without what typer does of its own on errors, interrupts and closed pipes."""
+    """Run a command without typer's own handling of errors, interrupts and closed pipes."""
     command = get_command(app)
     try:
         with command.make_context("clustmix", list(words)) as context:
@@ -72,7 +72,7 @@ def _unusable(error: OSError) -> ClustMixError:
 
 
 def _unexpected(error: Exception) -> ClustMixError:
-    """Keep the traceback, which may quote what was worked on, in the private log."""
+    """Write the traceback, which may quote private data, to the private log."""
     from tasks.execution.runtime import PRIVATE_LOG_NAME, private_log, private_log_directory
 
     stopped = f"stopped by {type(error).__name__}"
@@ -85,5 +85,5 @@ def _unexpected(error: Exception) -> ClustMixError:
     return ClustMixError("UNEXPECTED", f"{stopped}; {folder / PRIVATE_LOG_NAME} says where")
 
 
-# The memory of a process that ends need not be searched for garbage, which takes it a second.
+# Without this, a last garbage collection delays the end of the process by a second.
 atexit.register(gc.freeze)

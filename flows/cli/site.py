@@ -169,7 +169,7 @@ def completion(
 
 
 def _facts(entry: MethodEntry) -> dict[str, Any]:
-    """Return what is public about a method, in the form of the JSON answer."""
+    """Return the public facts about a method, in the form of the JSON answer."""
     schema = entry.config.model_json_schema(mode="validation")
     return {
         "kind": entry.kind,

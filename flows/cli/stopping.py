@@ -1,8 +1,8 @@
-"""The end of a command that is stopped from the keyboard: soon, in one line about the charge.
+"""Prompt end of a command that is stopped from the keyboard, with one line about the charge.
 
-Libraries catch an interrupt, wait for their workers, or print where they were. So the interrupt
-is kept from every thread and every process that the command starts, and taken by a thread of its
-own, which asks the command to end and does not wait for long.
+Libraries catch an interrupt, wait for their workers, or print tracebacks. So the interrupt is
+blocked in every thread and every process that the command starts. One thread receives it, asks the
+command to end, and ends the process after a short wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privacy.errors import ClustMixError
 from privacy.ledger import EntryState
 
 UNWIND_SECONDS, LEDGER_SECONDS = 2.5, 2.0
-"""Time for the command to close what it holds, and for the ledger to say what it was charged."""
+"""Time for the command to free its resources, and for the ledger to report the charge."""
 
 _POLL_SECONDS = 0.1
 _releases: list[str] = []
@@ -40,7 +40,7 @@ def stoppable(*, as_json: bool) -> Iterator[None]:
         return
     asked, ended = threading.Event(), threading.Event()
     interrupt = {signal.SIGINT}
-    # Its start lets interrupts through to the thread that it happens in, and whatever that starts.
+    # Started now, since its start unblocks interrupts in its thread, and in children of that.
     resource_tracker.ensure_running()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, interrupt)
     # Wakes the main thread wherever it waits.
@@ -52,7 +52,7 @@ def stoppable(*, as_json: bool) -> Iterator[None]:
                 return
         asked.set()
         errors = os.dup(2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries describe where they were
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries print tracebacks
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
         ended.wait(UNWIND_SECONDS)
         said = ["clustmix ledger show says whether its charge stands"]
@@ -70,14 +70,14 @@ def stoppable(*, as_json: bool) -> Iterator[None]:
             ended.set()
             thread.join()
         while asked.is_set():
-            threading.Event().wait()  # for the end of the process
+            threading.Event().wait()  # until `watch` ends the process
         signal.signal(signal.SIGUSR1, before)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _releases.clear()
 
 
 def _read_charge(said: list[str]) -> None:
-    """Add the words on the charge, by the ledger as it stands."""
+    """Append a sentence on the charge, by its state in the ledger."""
     from storage.settings import open_ledger
 
     settings = load_settings()

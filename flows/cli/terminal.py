@@ -37,7 +37,7 @@ _STYLES = {
     **dict.fromkeys(("sealed", "Running", "Scheduled"), "yellow"),
     **dict.fromkeys(("burned", "Failed", "Crashed"), "red"),
 }
-"""Words of a table that have a colour, where there are colours."""
+"""Colours of certain words in a table, on a terminal with colours."""
 
 
 class Whole(str):
@@ -108,7 +108,7 @@ def facts(texts: Facts) -> None:
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> None:
-    """Write rows in columns, or "none"; a long text goes on below; ``>name`` is one of numbers."""
+    """Write rows in columns, or "none"; long texts wrap; a header ``>name`` aligns right."""
     if not rows:
         line("  none")
         return

@@ -59,7 +59,7 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
     known = described or Variable(name=name)
     found = range_of(name, known.meaning, known.unit)
     kind, guessed = _kind(name, stored, known, found)
-    # The range of another unit would make noise of the column.
+    # In the range of another unit, all values of the column could fall into one bin.
     units: list[str] = []
     if found is not None and not known.unit:
         units = [*(one.unit for one in ranges_named(found.key)), *filter(None, [found.other_unit])]

@@ -81,7 +81,7 @@ class SiteRequest(ReleaseRequest):
 def job_of(
     site: SiteFile, release_id: str, *, requester: str | None = None, period: str | None = None
 ) -> ReleaseJob:
-    """Return the public facts of a release from its site file, of the last period by default."""
+    """Return the job of a release from its site file; `period` is by default the last one."""
 
     def rho(epsilon: float) -> Decimal:
         parameters = PrivacyParameters(epsilon=epsilon, delta=site.parameters.delta)
@@ -141,7 +141,7 @@ def _partition_of(
 def load_job(request: ReleaseRequest, *, sites: Path, requester: str | None) -> ReleaseJob:
     """Read the site file of a request; errors are those of `load_site` and `asked_job`."""
     site = load_site(request.site_path(sites))
-    # The page of the orchestrator knows nobody.
+    # A request on the page of the orchestrator has no requester of its own.
     known = request.requester if isinstance(request, SiteRequest) else requester
     return asked_job(request, site, requester=known)
 

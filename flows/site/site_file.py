@@ -44,7 +44,7 @@ else:
 
 _FAULTS = listed(__package__, "faults.toml")
 _MOST_ROWS, _MOST_VALUES = 250_000, 50_000_000
-"""Rows cost no privacy, and a classifier needs many to see through the chance in a label."""
+"""Default limits. Rows cost no privacy, and many rows average out the chance in a label."""
 
 _MOST_CODES = 16_000  # of a distilled point, which has a feature for each level and bin
 
@@ -242,7 +242,7 @@ class SiteFile(Declaration):
         return self
 
     def _faults(self, *, kept: bool) -> Iterator[str]:
-        """Give the faults of parts that do not go together, each in words."""
+        """Yield a message for each contradiction between parts of the file."""
         schema = self.table_schema
         if self.privacy_unit.visits is not None and self.source.kind in ("fhir", "omop"):
             yield _FAULTS["visits"]

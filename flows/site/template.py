@@ -107,7 +107,7 @@ def _declared(
 
 
 def _unused(described: Mapping[str, Variable], ignore: Sequence[str]) -> dict[str, str]:
-    """Return the columns that are left out, with the word of the codebook."""
+    """Return the columns that are left out, with the reason that the codebook gives."""
     return {
         name: shown(f"by the codebook: {variable.meaning or 'identifier, date or free text'}")
         for name, variable in described.items()
@@ -184,7 +184,7 @@ def describe_table(
 
 
 def _before_a_site_file(message: str) -> str:
-    """Name options of ``init`` where a refusal names keys of a site file that is yet to be made."""
+    """Replace keys of the site file, which does not exist yet, by options of ``init``."""
     for key, option in (
         ("declare encoding in the site file", "give --encoding"),
         ("set 'delimiter' in the site file to", "give as --delimiter"),

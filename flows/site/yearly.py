@@ -16,9 +16,9 @@ def next_year(
     entries: Iterable[LedgerEntry],
     balance: Balance,
 ) -> str:
-    """Say how many releases a schedule makes, 1,000 at most, and which share of the cap they add.
+    """Describe the number of releases of a schedule, at most 1,000, and their share of the cap.
 
-    By entry, they add what they put on the largest charges, of which a patient pays.
+    By entry, their cost is the increase of the sum of the `at_most` largest charges.
     """
     from prefect.server.schemas.schedules import CronSchedule
 

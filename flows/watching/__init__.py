@@ -1,1 +1,1 @@
-"""Everything that looks after an installation: arrivals, events, status, planning, checks."""
+"""Operation of an installation: arrivals, events, status, planning and checks."""

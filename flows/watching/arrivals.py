@@ -20,7 +20,7 @@ refusal = refusals(__package__)
 REFUSED_LOG = "refused.log"
 
 UNKNOWN_DATASET = "unknown"
-"""Stands for the dataset of a refused arrival that names none of ours."""
+"""Dataset in the event of a refused arrival whose dataset has no site file."""
 
 _AHEAD = timedelta(minutes=5)
 # These fail again for every other table.
@@ -28,7 +28,7 @@ _FAULTS_OF_ALL = ("LANDING_", "ARRIVALS_")
 
 
 def arrived(arrival: Arrival) -> PublicEvent:
-    """Return the event of an accepted arrival, with one id until a run of it fails or dies."""
+    """Return the event of an accepted arrival; its id changes when a run of it fails or dies."""
     seed = f"clustmix:cohort.arrived:{arrival.arrival_id}:{arrival.failures}"
     return PublicEvent(
         name="cohort.arrived",
@@ -43,8 +43,8 @@ def scan(
 ) -> tuple[list[PublicEvent], list[ClustMixError]]:
     """Accept or refuse every ready file that lies in the landing place.
 
-    Returns the events for the orchestrator, with one that may have been sent before where a process
-    died, and the reasons for which sound ready files were left for the next look.
+    Returns the events for the orchestrator, and the errors by which valid ready files were left for
+    the next scan. After the death of a process, an event may be one that was sent before.
 
     An accepted table is removed from the landing place once its copy is on the disk below
     `arrivals`. The ready file of a refused one is renamed, and ``refused.log`` in that folder gets
@@ -90,7 +90,7 @@ class _Scanner:
     log: Path
 
     def look_at(self, name: str) -> PublicEvent | None:
-        """Accept or refuse one; None if it was there a moment ago and is not any more."""
+        """Accept or refuse a ready file; None if it has disappeared in the meantime."""
         ready: ReadyFile | None = None
         try:
             content = self.landing.read_ready(name)

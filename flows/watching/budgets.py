@@ -17,7 +17,7 @@ from storage.files.refs import new_release_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetBudget:
-    """Share left of the scarcest cap, rounded down; releases for it; delay, cost of a schedule."""
+    """Rest under the scarcest cap, in percent (rounded down) and in releases; schedule."""
 
     dataset: str
     percent_left: int

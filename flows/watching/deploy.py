@@ -99,7 +99,7 @@ def deploy(settings: Settings, file: Path) -> Deployed:
             raise _failure(f"that Prefect leaves out {', '.join(sorted(unread))} of {file.name}")
         removed = sorted(found.keys() - names)
         for name in removed:
-            # The server would leave them, and each event would try to start what is gone.
+            # The server would keep its triggers, which try to start the deleted deployment.
             client.delete_resource_owned_automations(f"prefect.deployment.{found[name]}")
             client.delete_deployment(found[name])
         block = _put_notify_block(client, settings.notify_url)
@@ -209,7 +209,7 @@ def _failure(problem: str) -> OrchestratorError:
 
 
 def _put_notify_block(client: SyncPrefectClient, url: SecretStr | None) -> UUID | None:
-    """Keep the address to notify on the server; without one, keep none there either."""
+    """Store the address for notifications on the server; without one, delete the stored one."""
     from prefect.blocks.webhook import Webhook
     from prefect.exceptions import ObjectNotFound
 
@@ -229,7 +229,7 @@ def _put_automations(client: SyncPrefectClient, wanted: Sequence[AutomationCore]
         known = found.pop(automation.name, None)
         if known is None:
             client.create_automation(automation)
-        # An update forgets what the server has counted so far: only where there is a change.
+        # Only if it differs, since an update resets the counts of the server.
         elif _content(known) != _content(automation):
             enabled = {"enabled": known.enabled}
             client.update_automation(known.id, automation.model_copy(update=enabled))

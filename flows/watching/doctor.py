@@ -43,7 +43,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Run all examinations. They change nothing, but open a ledger in PostgreSQL as a release."""
+    """Run all examinations. They change nothing, but may create the journal in PostgreSQL."""
     home, releases, keys = settings.home, settings.releases, settings.key_folder
     url, file, head = settings.ledger_url, settings.ledger_path, settings.ledger_head_path
 
@@ -107,7 +107,7 @@ def _releases(folder: Path) -> str:
 
 
 def _keys(folder: Path, ledger: _Ledger) -> str:
-    # The store makes what is missing, so it is asked only for what is there.
+    # The store creates missing keys, so only existing ones are read.
     secret = folder / "ledger.key"
     if os.path.lexists(folder):
         ensure_private_directory(folder)
@@ -139,7 +139,7 @@ def _officers(keys: Path) -> str:
 def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path, home: Path) -> str:
     if os.path.lexists(head.parent):
         ensure_private_directory(head.parent)
-    # Before the journal, which may have grown since.
+    # Read before the journal, which may grow meanwhile.
     exported = HeadFile(head).read()
     opened = ledger()
     if opened is None and exported is None:
@@ -177,7 +177,7 @@ def _revocations(path: Path, keys: Path, home: Path, ledger: _Ledger) -> str:
         trusted = KeyStore(keys).pipeline_public()
         revocations = read_revocations(path, trusted=trusted).revocations
         listed = frozenset(revocation.release_id for revocation in revocations)
-    # Asked only for what is there, as it would be made. Other installations have other stores.
+    # Only an existing id is read, as a missing one would be created. Others have other stores.
     there = os.path.lexists(home / "installation")
     owner = installation_id(home) if there else None
     opened = ledger() if there else None

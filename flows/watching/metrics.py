@@ -37,8 +37,8 @@ class Readings(Collector):
 
     Privacy
     -------
-    Budgets, and how many runs, approvals and stores wait or answer, by dataset: no number of rows
-    or patients. Times and states depend on the rows, so the numbers are internal.
+    Budgets by dataset, states of parts, and counts of waiting releases: no number of rows or
+    patients. Times and states depend on the rows, so the numbers are internal.
     """
 
     def __init__(self, read: Callable[[], Status], landing: str) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 refusal = refusals(__package__)
 
 FIRST_LOOK_BACK = timedelta(days=1)
-"""Rows older than this are history for a watcher that knows no place yet."""
+"""Age above which a watcher without a cursor sends no events of a row."""
 
 PATIENCE = timedelta(minutes=2)
 """Time before an event is resent; doubled with each time."""
@@ -43,10 +43,10 @@ PATIENCE = timedelta(minutes=2)
 MOST_PATIENCE = timedelta(hours=6)
 
 _STARTING = timedelta(minutes=10)
-"""A run that has not shown its work for longer than this is not waited for."""
+"""Time after which a run that has not progressed is not waited for."""
 
 _ORPHANED = timedelta(minutes=1)
-"""Time that a run still has whose worker has died."""
+"""Time that a run still has after its worker died."""
 
 LOW_PERCENT = 20
 """Below this the budget of a dataset is low."""
@@ -174,7 +174,7 @@ def resend(
         sent = cursor.repeated.get(key, Repetition(times=0, not_before=now + PATIENCE))
         if sent.not_before <= now and key.rpartition(".")[2] not in expected:
             times = sent.times + 1
-            # Another event to the server, which takes note of each id once.
+            # With a new id, since the server acts on each id once.
             due.append(replace(event, event_id=event_id(event.name, key, str(times))))
             pause = min(PATIENCE * 2 ** min(times, 16), MOST_PATIENCE)
             sent = Repetition(times=times, not_before=now + pause)
@@ -183,7 +183,7 @@ def resend(
 
 
 def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
-    """Return the events of budgets that have become low, once until they are not low any more."""
+    """Return an event for each budget that has become low; the next only after it recovered."""
     low = {budget.dataset: budget for budget in budgets if budget.percent_left < LOW_PERCENT}
     events = [
         dataset_event(
@@ -202,7 +202,7 @@ def low_budgets(budgets: Iterable[DatasetBudget], cursor: Cursor) -> Outbox:
 def overdue_releases(
     budgets: Iterable[DatasetBudget], noted: Mapping[str, datetime]
 ) -> tuple[list[PublicEvent], dict[str, datetime]]:
-    """Return the events of releases that are overdue, each once, and what to remember of them."""
+    """Return an event for each release that became overdue, and the times to remember."""
     name, found = "release.overdue", list[PublicEvent]()
     late = {f"overdue {one.dataset}": one.overdue for one in budgets if one.overdue is not None}
     for key, at in late.items():
@@ -226,10 +226,10 @@ def alerts(events: Iterable[PublicEvent]) -> list[dict[str, str | int]]:
 def take_up(
     client: SyncPrefectClient, started: Mapping[str, datetime], *, now: datetime
 ) -> list[str]:
-    """Schedule anew the runs that a worker took and, as it died, never starts; return their names.
+    """Schedule anew the runs that a worker took and does not start; return their names.
 
-    `started` is the last start of the worker of a pool; a run that was taken before it is not
-    waited for as long as another.
+    `started` is the last start of the worker of each pool: a run that was taken before has lost its
+    worker, and waits for `_ORPHANED` only.
     """
     from prefect.client.schemas.objects import StateType
     from prefect.states import Scheduled

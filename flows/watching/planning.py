@@ -36,8 +36,8 @@ class Prospect:
 
     `releases` is the number that the lifetime budget of the cohort allows if nothing is spent.
     Errors are half-widths of 95 % intervals by noise alone, in patients, for the size of a label
-    and for one code; None where the method does not count them. Noise hides a code that fewer
-    patients have than its error. `drowned` are the columns whose codes it would hide if they were
+    and for one code; None where the method does not count them. Noise hides a code with fewer
+    patients than the error. `drowned` are the columns whose codes it would hide if all codes were
     equally frequent.
     """
 
@@ -62,7 +62,7 @@ class Planning:
 
     @property
     def derived(self) -> str:
-        """The columns that cost nothing, and the constraints by which others could."""
+        """The columns that cost nothing, and the sums that would cost nothing if derived."""
         schema = self._job.table_schema
         texts = [f"{name}, {rule.title}, costs nothing" for name, rule in schema.derived.items()]
         for one in schema.constraints:
@@ -78,8 +78,8 @@ class Planning:
     def method(self, epsilon: float, patients: int) -> tuple[Synthesizer, float]:
         """Return the method for this many patients of one row each, and its mu.
 
-        For fewer patients than are declared, mu grows in proportion, so that noise moves a share as
-        far as it would.
+        For fewer patients than are declared, mu grows in proportion, so that noise changes a share
+        as much as in the declared table.
         """
         job = replace(
             self._job,
@@ -129,7 +129,7 @@ class Planning:
         if planned is None:
             return found
         n_codes = getattr(job.synthesizer, "of_patients", job.synthesizer).domain.n_codes
-        # Beside these columns there may be one of the rows of a patient.
+        # One more column may hold the number of rows of a patient.
         hidden = planned.shape[1] - 1 - sum(n_codes)
         measured = n_codes + (hidden,) * (hidden > 0)
         one = DEVIATIONS * planned.unit_noise_stddev * centred_norm(measured)
@@ -145,7 +145,7 @@ class Planning:
         )
 
     def verdict(self, prospects: Sequence[Prospect]) -> str:
-        """Return which columns a release carries at the declared epsilon, and what to do."""
+        """Return in words the columns that exceed noise at the declared epsilon, and advice."""
         columns, epsilon = self._job.table_schema.columns, self._job.parameters.epsilon
         asked = next(each for each in prospects if each.epsilon == epsilon)
         if asked.code_error is None:
@@ -169,9 +169,9 @@ class Planning:
         )
 
     def levels(self, prospects: Sequence[Prospect]) -> str | None:
-        """Return which levels of the label noise hides at the declared epsilon, if any is counted.
+        """Return in words the label levels that noise hides at the declared epsilon.
 
-        Named are all of them where it would hide them if they were equally frequent.
+        None without counts of levels. All levels are named if noise hides them at equal frequency.
         """
         label, epsilon = self._job.table_schema.first_label, self._job.parameters.epsilon
         error = next(each for each in prospects if each.epsilon == epsilon).label_error

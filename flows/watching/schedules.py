@@ -30,7 +30,7 @@ GRACE = timedelta(minutes=15)
 """Delay after which a run that has not started is missed."""
 
 OVERDUE = timedelta(days=1)
-"""Delay after which a release that is not there is overdue."""
+"""Delay after which a missing release is overdue."""
 
 _WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 24, 8 * 24, 32 * 24, 400 * 24))
 """Windows in which an occurrence is looked for; frequent schedules are found in the first ones."""
@@ -46,8 +46,8 @@ def review_schedules(
     A run that has not started `GRACE` after its time, or was never created, is missed; one that
     started later has happened. While a schedule is paused nothing of it is due.
 
-    Returned too is, by schedule id, the last occurrence that needs no further look: `known`, at the
-    next review. An error of the client (httpx.HTTPError) is passed on.
+    The second result is the last reviewed occurrence by schedule id: pass it as `known` at the next
+    review. An error of the client (httpx.HTTPError) is passed on.
     """
     missed: list[PublicEvent] = []
     seen: dict[str, datetime] = {}
@@ -76,8 +76,8 @@ def pause_exhausted(
 ) -> tuple[list[PublicEvent], tuple[str, ...]]:
     """Pause scheduled deployments of datasets whose budget pays for no release, with an event each.
 
-    Returned too are the ids of those that wait, `paused` at the next look: they go on once there is
-    a budget again, unless a person has paused or resumed them. An httpx.HTTPError is passed on.
+    The second result are the ids of those that wait: pass them as `paused` the next time. They are
+    resumed once there is budget, unless a person resumed them before. httpx.HTTPError is passed on.
     """
     events: list[PublicEvent] = []
     waiting: list[str] = []
@@ -143,10 +143,10 @@ def last_occurrence(schedule: Any, *, before: datetime) -> datetime | None:
 def overdue(
     schedule: Mapping[str, str], entry: ByEntry | None, rows: Sequence[LedgerEntry]
 ) -> datetime | None:
-    """Return the time of the last scheduled release, if a day later it is not there.
+    """Return the time of the last scheduled release if it is missing after `OVERDUE`, else None.
 
-    The rows are those of its dataset; before the first nothing is overdue. Unless it is of a
-    period, it must have begun: a table may have stayed as it was.
+    The rows are those of its dataset; before the first one nothing is overdue. Except by entry, a
+    release is missing only if there are rows since: an unchanged table is not measured again.
     """
     from prefect.client.schemas.schedules import CronSchedule
 

@@ -1,7 +1,7 @@
 """Simulated utility of a release, on rows that stand in for the table, which is not read.
 
-The rows are made up by a public rule, or taken from an earlier release of the same table, whose
-structure is that of a model already: the simulation is optimistic rather than pessimistic.
+The rows are made up by a public rule, or taken from an earlier release of the same table. Such rows
+follow a model already, so the simulation is optimistic rather than pessimistic.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _FACTORS, _RARE, _SIGNAL, _LOUDNESS, _STEPS = 3, 0.15, 3.0, 0.7, 20
 class Utility:
     """Utility of a release of rows that stand in for the table.
 
-    Area under the curve of a model that is trained on it, and of one that is trained on the rows
-    themselves, on others like them, the mean over the labels; and the mean distance of the shares
-    of one column.
+    `auc` is the area under the curve on held-out rows, as mean over the labels, of a model trained
+    on the release, `auc_of_rows` that of one trained on the rows themselves. `one_way` is the mean
+    distance of the shares of a column.
     """
 
     rows: int
@@ -77,7 +77,7 @@ class Simulation:
         self._own = self._auc(self._rows)
 
     def utility(self, epsilon: float) -> Utility:
-        """Measure and sample the rows at an epsilon, and judge what comes out by other rows."""
+        """Measure and sample the rows at an epsilon, and score the result on held-out rows."""
         rows = self._rows
         synthesizer, mu = self._planning.method(epsilon, len(rows))
         encoded = EncodedRows(

@@ -62,8 +62,8 @@ class Status:
     """Status at one moment. All of it is public: ids, states and codes.
 
     `runs` are those that the orchestrator knows, `entries` those of the ledger, the last first;
-    `reserved` are charged and without an outcome. `up` says of each part whether it works; `parts`
-    has what there is to say of them.
+    `reserved` are charged and without an outcome. `up` maps each part to whether it works; `parts`
+    describes them.
     """
 
     up: dict[str, bool] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Status:
     next_runs: list[Item] = field(default_factory=list)
 
     def report(self, name: str, good: bool, text: str) -> None:
-        """Take note of a part."""
+        """Record the state of a part."""
         self.parts.append(Finding(name, good, text))
         self.up[name] = good and self.up.get(name, True)
 
@@ -95,7 +95,7 @@ def collect(settings: Settings, *, whole: bool = True) -> Status:
     watched = a_watcher_runs(settings.server_home)
     if orchestrator_is_served() or (settings.server_home / ADDRESSES_FILE).exists():
         with _asking(status, ORCHESTRATOR), orchestrator(timeout_seconds=_ANSWER_SECONDS) as client:
-            client.api_version()  # of its memory
+            client.api_version()  # needs no database
             status.report(ORCHESTRATOR, True, "answers")
         if status.is_served:
             with _asking(status, DATABASE), orchestrator(timeout_seconds=_ANSWER_SECONDS) as client:
@@ -219,7 +219,7 @@ def _look_at_processes(server_home: Path, status: Status) -> None:
 
 
 def _look_at_cluster(address: str, status: Status) -> None:
-    """Look whether something listens; who may ask it for more has certificates."""
+    """Check that the port is open; any further request needs certificates."""
     found = urlsplit(address)
     try:
         socket.create_connection((found.hostname or "", found.port or 0), _TIMEOUT_SECONDS).close()

@@ -1,7 +1,7 @@
 """The watcher: takes arrivals, sends events to the orchestrator, cleans up after dead runs.
 
-Its parts fail on their own: one that cannot do its work says so in one line, is tried again after
-pauses that grow, and keeps no other part from its work.
+Its parts fail independently: a part that fails writes one line to the log, is tried again after
+growing pauses, and does not stop the others.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PeriodicTask:
         return failed
 
     def _unexpected(self, error: Exception, folder: Path) -> ClustMixError:
-        """Keep the traceback, which may quote what was worked on, in the private log: once."""
+        """Write the traceback, which may quote private data, to the private log: once."""
         stopped = f"stopped by {type(error).__name__}"
         if not self._failures:
             with suppress(ClustMixError, OSError), runtime.private_log_directory(folder):
@@ -172,7 +172,7 @@ class Watcher:
 
     def _notify_of_new_rows(self) -> None:
         cursor, head = self._cursor(), HeadFile(self._settings.ledger_head_path).read()
-        # An exported head that has not moved: cheaper than to read the ledger.
+        # The exported head is cheaper to read than the ledger.
         same = head == (cursor.sequence, cursor.row_hash)
         if same and time.monotonic() < self._read_again_at:
             return

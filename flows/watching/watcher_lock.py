@@ -33,7 +33,7 @@ def only_watcher(server_home: Path) -> Iterator[None]:
     """Refuse a second watcher: both would send the same events, and take the same arrival."""
     path = ensure_private_directory(server_home) / LOCK_FILE
     with os.fdopen(open_lock(path), "rb") as lock:
-        # Whoever looks whether there is a watcher holds the lock for a moment.
+        # `a_watcher_runs` holds the lock for a moment.
         give_up = time.monotonic() + _LOCK_SECONDS
         while not locks(lock.fileno()):
             if time.monotonic() > give_up:

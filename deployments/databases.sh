@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs once, when the volume of the database is empty: two databases that share nothing but the
-# server. Prefect's role cannot enter the ledger. The pipeline reads and appends, and nothing else;
-# the journal itself is made by the role that owns it (service "ledger").
+# Runs once, when the volume of the database is empty. It makes two databases that share only the
+# server. Prefect's role cannot enter the ledger. The pipeline's role only reads and appends; the
+# journal itself is made by the role that owns it (service "ledger").
 set -eu
 psql --no-psqlrc --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname postgres \
   --set prefect_password="$PREFECT_DB_PASSWORD" \

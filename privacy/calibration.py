@@ -1,8 +1,7 @@
 """Conversion of (epsilon, delta) to a budget, and of a budget to noise; rounded to the safe side.
 
-The budget of a release is a whole number of ``RHO_STEP``, the unit of the ledger. The charge of a
-release, the cap of a lifetime epsilon and the calibration of the noise all use this number, so a
-lifetime cap equal to one release pays for exactly one release.
+The budget of a release is a whole number of ``RHO_STEP``, the ledger's unit. Charge, lifetime cap
+and noise calibration all use this number, so a cap equal to one release pays for exactly one.
 """
 
 import math
@@ -66,10 +65,7 @@ def release_rho(parameters: PrivacyParameters, *, adjacency: Adjacency) -> Decim
 
 
 def release_mu(parameters: PrivacyParameters, *, adjacency: Adjacency) -> float:
-    """Budget of a release of this guarantee in mu under add or remove, rounded down.
-
-    ``mu**2 / 2`` is at most `release_rho`.
-    """
+    """Budget in mu under add or remove, rounded down: ``mu**2 / 2`` is at most `release_rho`."""
     if adjacency is Adjacency.ADD_REMOVE:
         return gdp_mu(epsilon=parameters.epsilon, delta=parameters.delta)
     # Rounded down twice over, so that mu**2 / 2 is at most the charge.

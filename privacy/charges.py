@@ -124,11 +124,10 @@ class ChargeColumns:
 
     `cohort` are the patients who pay, `dataset` is the series of releases, and `release_id` is
     charged once. `request_key`, 64 hexadecimal digits, is a keyed hash of all that shapes the
-    measurement: the same key asks for the same measurement. `rho` is an amount of `charged_rho` and
-    `privacy.calibration.gdp_rho`; `epsilon`, `delta` and `unit` are for the record.
-    A smaller cap on record replaces one of `caps`. `partition` is the part of the cohort that pays,
-    None for all of it. `owner` is the installation that runs the release, `requester` the key id,
-    of 16 hexadecimal digits, of the person who asks.
+    measurement. `rho` is an amount of `charged_rho` and `privacy.calibration.gdp_rho`; `epsilon`,
+    `delta` and `unit` are for the record. A smaller cap on record replaces one of `caps`.
+    `partition` is the part of the cohort that pays, None for all of it. `owner` is the installation
+    that runs the release, `requester` the key id, of 16 hexadecimal digits, of the person who asks.
     """
 
     cohort: str
@@ -154,9 +153,8 @@ CHARGE_FIELDS = tuple(field.name for field in fields(ChargeColumns))
 class Charge(ChargeColumns):
     """A charge for a release.
 
-    It is a ConfigurationError if a value is outside its range, if an approval is needed without a
-    requester, or if a part is charged under another adjacency than add/remove: exchanging a patient
-    for one of another part changes both parts.
+    It is a ConfigurationError if a value is outside its range, an approval lacks a requester, or a
+    part is not charged under add/remove: exchanging patients of two parts changes both parts.
     """
 
     def __post_init__(self) -> None:

@@ -1,8 +1,7 @@
 """The exceptions of ClustMix: a public code, a public message and an exit code.
 
-Everything in a message may be read by anybody: it ends up in logs, in terminal output and in
-the records of an orchestrator.  A message about private data names the rule and the column,
-never a value, a row or a count.
+Anybody may read a message: it ends up in logs, in terminal output and in an orchestrator's records.
+One about private data names the rule and the column, never a value, a row or a count.
 """
 
 import tomllib

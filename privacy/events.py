@@ -86,10 +86,7 @@ class Gaussian:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """Events on the same patients, one after the other, each free to depend on earlier outputs.
-
-    An empty tuple stands for no access to the data.
-    """
+    """Events on the same patients, each free to depend on earlier outputs; () reads no data."""
 
     events: tuple["Event", ...]
 

@@ -60,9 +60,8 @@ def gaussian_delta(*, epsilon: float, mu: float) -> float:
     normal law at ``a``, ``exp(epsilon) Phi(-b) = phi(a) Phi(-b) / phi(b)``, and with scaled
     complementary error functions, so that nothing overflows and little cancels.
 
-    Epsilon is in nats; both numbers are finite and at least 0 (ConfigurationError). The result is
-    at least the exact value, and more by no more than a small multiple of the rounding error; 0
-    only if `mu` is 0.
+    Epsilon is in nats; both are finite and at least 0 (ConfigurationError). The result exceeds the
+    exact value by at most a small multiple of the rounding error; it is 0 only if `mu` is 0.
     """
     require(math.isfinite(epsilon) and epsilon >= 0, "epsilon to be finite and >= 0", epsilon)
     _require_mu(mu)
@@ -93,8 +92,7 @@ def _mills_ratio(x: float) -> float:
 def gaussian_epsilon(*, delta: float, mu: float) -> float:
     """Smallest epsilon for which a mu-GDP mechanism is (epsilon, delta)-DP, rounded up.
 
-    Found by bisection; `gaussian_delta` at the result is at most `delta`, which is from `MIN_DELTA`
-    to below 1 (ConfigurationError).
+    By bisection: its `gaussian_delta` is at most `delta`, in [`MIN_DELTA`, 1) (ConfigurationError).
     """
     require(MIN_DELTA <= delta < 1, f"delta from {MIN_DELTA} to below 1", delta)
     _require_mu(mu)
@@ -151,10 +149,7 @@ def privacy_loss_bound(*, chance: float, mu: float) -> float:
 
 
 def event_mu_squared(event: Gaussian) -> float:
-    """Square of the GDP parameter of one draw, for the adjacency of the event, rounded up.
-
-    It is ``S**2 / (sigma**2 - SMOOTHING_STDDEV**2)``.
-    """
+    """``mu**2 = S**2 / (sigma**2 - SMOOTHING_STDDEV**2)`` for the event's adjacency, rounded up."""
     variance = event.noise_stddev**2 - SMOOTHING_STDDEV**2
     return event.l2_sensitivity**2 / variance * (1 + _ULP)
 
@@ -184,9 +179,8 @@ class GaussianAccountant:
     def compose(self, event: Event) -> Self:
         """Return the accountant after one more event on the same patients.
 
-        The event may have been chosen in view of earlier outputs, as long as a total is fixed in
-        advance and every event that is executed is composed. It is a ConfigurationError if
-        `adjacency_factor` refuses the adjacency.
+        The event may depend on earlier outputs, as long as a total is fixed in advance and every
+        executed event is composed. ConfigurationError as by `adjacency_factor`.
         """
         each = (
             times * event_mu_squared(draw) * adjacency_factor(draw, asked=self.adjacency)

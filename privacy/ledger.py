@@ -1,8 +1,7 @@
 """Rules of the privacy ledger: states, transitions, signers and the hash chain. No I/O.
 
-An amount is charged when it is reserved, before a row is decoded. It is given back only if nothing
-was computed for release. `privacy.charges` has amounts, caps and charges; the sums of a cohort and
-the comparison with its caps are in `privacy.spending`.
+An amount is charged when reserved, before a row is decoded, and given back only if nothing was
+computed for release. Amounts and caps are in `privacy.charges`, their sums in `privacy.spending`.
 """
 
 import hashlib
@@ -161,9 +160,8 @@ def check_signers(entry: LedgerEntry | None, to_state: EntryState, signers: Sequ
     """Refuse a state without the signatures that it needs.
 
     `entry` is the one that moves, None for a new adjustment. `signers` are key ids
-    (ConfigurationError if malformed). It is a LedgerError if a required approval does not have
-    exactly one signer or is signed by the requester, if an adjustment is not signed by two people,
-    or if somebody signs for a state that takes no signature.
+    (ConfigurationError if malformed). It is a LedgerError unless a required approval has one signer
+    other than the requester, an adjustment two signers, and any other state none.
     """
     check_key_ids(signers)
     if to_state is EntryState.ADJUSTED and (len(signers) != 2 or len(set(signers)) != 2):

@@ -1,9 +1,8 @@
 """The Gaussian mechanism, and the sensitivity of the sums that it releases, with its proof.
 
-It is the only place where noise meets an exact statistic. A patient has rows ``r`` with public
-vectors ``v_r`` and weights ``w_r >= 0`` that sum to at most one (``w_r = 1 / m`` for a patient with
-``m`` rows). The vectors are put on an integer grid by truncation toward zero and added up in 64-bit
-integers, which is exact in any order.
+Only here does noise meet an exact statistic. A patient has rows ``r`` with public vectors ``v_r``
+and weights ``w_r >= 0`` that sum to at most one (``1 / m`` each for ``m`` rows). The vectors are
+truncated toward zero on an integer grid and added up in 64-bit integers, exactly in any order.
 """
 
 import math
@@ -25,9 +24,8 @@ SUM_GRID_BITS = 24
 FLOAT_MARGIN = 2.0**-40
 """Relative margin of every bound below, for vectors and weights computed in double precision.
 
-A norm that is 1 in real arithmetic may be ``1 + n 2**-53`` in double precision, and three weights
-of one third may add up to a little more than one. The margin covers more than 4,000 such
-roundings and costs one part in 1e12 of noise.
+In double precision a norm of 1 may be ``1 + n 2**-53``, and three weights of one third may sum to a
+little more than one. The margin covers more than 4,000 such roundings, for 1e-12 more noise.
 """
 
 
@@ -77,13 +75,11 @@ def discrete_gaussian_mechanism(
     Call it once per statistic and keep the result: a second call is a second draw, with its own
     event, and the average of two draws has less noise.
 
-    `exact` is a private int64 array, not empty; it, the proven Euclidean sensitivity of the whole
-    array and the parameter of the noise are in grid units; the adjacency is that for which the
-    sensitivity was proven. The result is public and has the shape of `exact`.
+    The private `exact`, its proven Euclidean sensitivity as a whole and the noise parameter are in
+    grid units; the adjacency is that of the proof. The result is public, shaped like `exact`.
 
-    It is a ConfigurationError if `exact` is not an int64 array or is empty or too large, or the
-    event is not acceptable, for example because the noise is too small for the grid. Nothing is
-    drawn then.
+    It is a ConfigurationError, and nothing is drawn, if `exact` is not an int64 array or is empty
+    or too large, or the event is not acceptable, as with noise too small for the grid.
 
     Privacy
     -------

@@ -43,8 +43,7 @@ class OperatingSystemNoise:
     def discrete_gaussian(self, shape: tuple[int, ...], *, noise_stddev: float) -> Integers:
         """Draw an int64 array of independent values.
 
-        ``noise_stddev`` is the parameter sigma of the discrete Gaussian, in grid units; taken as
-        the exact rational that the float is.
+        ``noise_stddev`` is sigma of the discrete Gaussian in grid units, as an exact rational.
         """
         noise = np.empty(int(np.prod(shape, dtype=np.int64)), dtype=np.int64)
 

@@ -1,11 +1,10 @@
 """Spent and remaining budget of cohorts: sums, parallel composition, windows. No I/O.
 
-Charges of one cohort add up. Charges of different parts of one partition fall on different
-patients, so only the largest sum counts (parallel composition), or the k largest where a register
-lets a patient be read k times. Two partitions divide the same patients, so their charges add up.
-Every sum is compared with a cap that was fixed in advance, which keeps it valid although later
-requests depend on earlier releases (privacy filter; Smith and Thakurta, "Fully adaptive composition
-for Gaussian differential privacy", 2022).
+Charges of one cohort add up. Those of different parts of a partition fall on different patients, so
+only the largest sum counts (parallel composition), or the k largest where a register lets a patient
+be read k times. Two partitions divide the same patients, so their charges add up. Sums stay valid
+although requests depend on earlier releases, as their caps were fixed in advance (privacy filter;
+Smith and Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022).
 """
 
 from collections import defaultdict

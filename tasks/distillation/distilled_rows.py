@@ -1,9 +1,8 @@
 """Released rows distilled to a few points: features that conditions name, and soft labels.
 
-A feature is a condition on a row of the release, in the words of ``DataFrame.eval`` of pandas,
-such as ```age` >= 25`` and ```work` == 'none'``, by the schema alone; of images, a pixel as part of
-white. Points lie between 0 and 1. Post-processing: the rows are those of the release, and their
-digest seeds all random choices.
+A feature is a condition on a released row, in the words of pandas' ``DataFrame.eval``, such as
+```age` >= 25`` and ```work` == 'none'``, by the schema alone; of images, a pixel as part of white.
+Points lie between 0 and 1. Post-processing: the digest of the rows seeds all random choices.
 """
 
 import hashlib

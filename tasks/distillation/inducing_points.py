@@ -40,10 +40,7 @@ Slice = tuple[Floats32, Floats, int, tuple[int, ...]]
 
 @cache
 def kernel_of_network() -> Kernel:
-    """Return the tangent kernel of a dense network with one hidden layer.
-
-    Also for images: with a convolutional one points were no better, and a GPU was needed.
-    """
+    """Return the kernel of one dense hidden layer; convolutions made points of images no better."""
     return tangent_kernel(depth=1, weight_std=2.0**0.5, bias_std=0.1)
 
 
@@ -78,8 +75,7 @@ def optimised(task: Slice) -> Floats:
 def best_labels(points: Floats, *, rows: Floats32, labels: Floats) -> Floats:
     """Return the labels (p, C) of points (p, d) whose regression predicts the rows best.
 
-    The loss at all rows is quadratic in them. It is minimised with the norm of the regression as a
-    penalty, of the weight of the ridge.
+    Their quadratic loss at all rows is minimised, with ridge times the regression's norm added.
     """
     with _one_thread():
         terms, solve = _solution(jax.default_backend())

@@ -3,8 +3,7 @@
 Version 0.6.5 is the last. It imports names that jax has moved since, which are put back before it
 is imported, and tensorflow for a part that is not used here.
 
-Source: Jacot, Gabriel and Hongler, "Neural tangent kernel", 2018; Novak et al., "Neural Tangents",
-2020.
+Source: Jacot et al., "Neural tangent kernel", 2018; Novak et al., "Neural Tangents", 2020.
 """
 
 import importlib

@@ -1,10 +1,9 @@
 """The Dask cluster that a run computes on: its own worker processes, or a running scheduler.
 
-One over several hosts has a private certificate authority. Dask encrypts by mutual TLS and does not
-compare host names, so whoever holds a certificate that the cluster accepts may run code on it. An
-authority of the cluster's own is therefore the whole lock: it signs one certificate for each role,
-and its key is thrown away without touching a disk. Nobody, its maker included, can add another
-certificate later; make a new set instead.
+One over several hosts has a certificate authority of its own. Dask encrypts by mutual TLS and does
+not compare host names, so whoever holds a certificate that the cluster accepts may run code on it.
+The authority is therefore the whole lock: it signs one certificate for each role, and its key is
+thrown away without touching a disk. Not even its maker can add a certificate later: make a new set.
 """
 
 import logging
@@ -51,8 +50,7 @@ Unsafe = tuple[str, str, str]
 def local_cluster(n_workers: int, scratch_directory: Path) -> Iterator[distributed.Client]:
     """Start worker processes of one thread each on this machine; stop them at the end of the block.
 
-    The directory for their locks and sockets, of mode 0700, is created if missing. A worker that
-    dies is started anew, as often as it does.
+    The directory for locks and sockets, of mode 0700, is created if missing; dead workers restart.
 
     Privacy
     -------
@@ -109,11 +107,10 @@ def _keeping_workers(cluster: distributed.LocalCluster, n_workers: int) -> Itera
 def connect(address: str, *, timeout_seconds: float = 30.0) -> Iterator[distributed.Client]:
     """Connect to a running scheduler whose processes keep private sums to themselves.
 
-    The address is ``tls://host:port``, with the certificates named by Dask's own settings
+    The address is ``tls://host:port``, with certificates of Dask's settings
     (``DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT``, ``..._KEY``, ``..._CA_FILE``), or ``tcp://`` on
-    a loopback address. It is a ConfigurationError if the address would send private sums over a
-    network in clear, nobody answers in time, or a process of the cluster may write sums to a disk
-    or show them to strangers.
+    a loopback address. It is a ConfigurationError if private sums would cross a network in clear,
+    nobody answers in time, or cluster processes may write sums to disk or show them to strangers.
 
     Privacy
     -------

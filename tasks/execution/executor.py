@@ -1,8 +1,7 @@
 """The protocol of executors, which run the work of a stage, and the one of this process.
 
-A stage hands over a function and public references; it never hands over rows. Sums are integer
-sums, hence the same bits whatever the number of workers and the order in which they finish. The
-executor of a cluster is in `tasks.execution.dask_executor`.
+A stage hands over a function and public references, never rows. Sums are of integers, hence the
+same bits for any number and order of workers. See `tasks.execution.dask_executor` for a cluster.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

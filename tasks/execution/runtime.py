@@ -1,8 +1,7 @@
 """The border between private steps and the orchestrator.
 
-Whatever a step raises, only its name and the type of the exception pass this border. Prefect is
-imported when the first task is made and not before, so that `configure_prefect` can come first. The
-stages of a run are named here and announced to listeners.
+Of an exception only its type and the step's name pass. Prefect is imported with the first task, so
+that `configure_prefect` can come first. Stages of a run are named here and announced to listeners.
 """
 
 from __future__ import annotations
@@ -133,8 +132,7 @@ def private_log(step: str, text: str) -> None:
 
     Privacy
     -------
-    The text may quote rows. The file has mode 0600 in a directory of mode 0700 and is for the
-    people who may see the cohort itself.
+    The file, of mode 0600 in a directory of mode 0700, is for people who may see the cohort.
     """
     directory = _private_directory.get()
     if directory is None:
@@ -215,8 +213,7 @@ def guarded_call(
 ) -> R | Failed:
     """Call a function and return its result, or what is public of its failure.
 
-    For the body of a flow: an exception that leaves a flow is pickled to disk by the orchestrator,
-    whatever its settings for results are.
+    For the body of a flow: an exception that leaves it is pickled to disk, whatever the settings.
     """
     # Numerical libraries quote values in warnings (convergence, counts): to the log, not stderr.
     with warnings.catch_warnings(record=True) as caught:

@@ -91,8 +91,7 @@ def noise_bound(n_cells: int, noise_stddev: float, *, alarm: float) -> float:
 def mean_bound(scores: Floats, *, n_first: int, alarm: float) -> tuple[float, float]:
     """Return the standard error of the difference of two means of scores, and its bound.
 
-    The difference exceeds the bound with probability at most ``alarm`` for any number of rows
-    (Bernstein's inequality).
+    Exceeded with probability at most ``alarm``, for any number of rows (Bernstein's inequality).
     """
     inverse = 1.0 / n_first + 1.0 / len(scores)
     error = float(np.sqrt(scores.var(ddof=1) * inverse)) if len(scores) > 1 else 0.0

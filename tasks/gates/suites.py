@@ -1,8 +1,7 @@
 """A hospital's own suite of Great Expectations: rows at the input, any expectation at the output.
 
-Both gates see a declared number as a number, every other cell as text (dates as ISO 8601 writes
-them), and an empty cell or a declared missing code as null, so one suite holds for the source and
-for the published file.
+Both gates see a declared number as a number, an empty cell or missing code as null, and any other
+cell as text (dates in ISO 8601), so one suite holds for the source and the published file.
 """
 
 import json

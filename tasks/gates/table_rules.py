@@ -1,12 +1,10 @@
 """The output gate: rules of the declared schema, of the file that is published.
 
-The source is held against them by the encoder, and against the owner's own rules by
-`tasks.gates.suites`. A release reveals that the table kept these rules, and the guarantee does not
-cover that one bit.
+The encoder holds the source against them, `tasks.gates.suites` against the owner's own rules. A
+release reveals that the table kept these rules: one bit that the guarantee does not cover.
 
-One suite of Great Expectations judges the distinct cells of each column: a rule that holds for each
-of them holds for every row, so the suite has the same size for a thousand rows and for ten million.
-Only booleans are returned.
+One suite of Great Expectations judges the distinct cells of each column, since a rule that they
+keep holds for every row: its size does not grow with the rows. Only booleans are returned.
 """
 
 import logging
@@ -79,8 +77,7 @@ def batch_definition() -> Any:
 def output_gate(frame: pd.DataFrame, schema: TableSchema, rows: int) -> list[GateRecord]:
     """Check a synthetic table that was read back from the file to be published.
 
-    ``rows`` is the public number of the site file. A label level may be absent; a value that is no
-    label level is refused.
+    ``rows`` is the site file's number. A label level may be absent; other labels are refused.
 
     Privacy
     -------

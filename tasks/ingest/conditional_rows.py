@@ -1,7 +1,4 @@
-"""Samples of a finished measurement under conditions on declared levels and bins.
-
-Post-processing of released values, at no cost.
-"""
+"""Samples of a measurement under conditions on declared levels and bins: free post-processing."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable

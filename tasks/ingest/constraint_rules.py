@@ -1,7 +1,4 @@
-"""The constraints of a schema as rules of codes and numbers, and their check on rows.
-
-Every rule and every repair reads one row and the declared schema alone.
-"""
+"""A schema's constraints as rules of codes and numbers, checked and repaired row by row."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ Bools = NDArray[np.bool_]
 def rules_of(schema: TableSchema) -> RecordRules | None:
     """Return the rules of a schema; None without constraints.
 
-    It is a ConfigurationError if no record can keep them, or if they connect columns with too many
-    combinations of codes to check.
+    It is a ConfigurationError if no record keeps them, or too many combinations need checking.
     """
     own = {*TableSchema.model_fields}
     return _rules_of(schema.model_dump_json(include=own)) if schema.rules else None
@@ -74,8 +70,7 @@ def grid_bins(column: NumericColumn) -> tuple[Integers, Integers]:
 def held(chunk: EncodedChunk, schema: TableSchema, *, mend: bool) -> list[Violation]:
     """Check rows against the constraints; mend them in place, in the order of the list.
 
-    Every constraint is then asked of every row once more. Rows without a label, and rows with a
-    cell that breaks a rule of its own, are left out.
+    Each constraint is then checked again. Rows without a label or with a broken cell are left out.
 
     Privacy
     -------

@@ -28,8 +28,7 @@ def bound_contributions(
     """Keep at most `max_rows` rows of each patient and share a weight of one among them.
 
     The rows with the smallest digests of the patient's key and the row's codes are kept: a
-    pseudo-random choice that does not depend on the order of the source. Rows of equal digest are
-    equal.
+    pseudo-random choice, independent of the order of the source. Rows of equal digest are equal.
 
     ``patient`` (n,) and ``names`` come from `named_patients`; ``records`` (n, d + 1) hold codes and
     label, without rows that have no label. Returns a mask of the kept rows and the weight of each
@@ -65,9 +64,8 @@ def part_of_patients(
 ) -> Integers:
     """Return the part of each row's patient, for releases of disjoint sets of patients.
 
-    The part, in [0, `parts`), is a hash of the patient's key; the public name of the scheme is the
-    key of the hash. The parts of one scheme are therefore disjoint in this table and in every later
-    one.
+    The part, in [0, `parts`), is a hash of the patient's key, keyed by the scheme's public name. So
+    the parts of a scheme are disjoint in this table and in every later one.
     """
     patient, names = named_patients(patient_keys, unit)
     key = hashlib.sha256(scheme.encode("utf-8")).digest()
@@ -110,10 +108,7 @@ def shard_of(hashes: NDArray[np.uint64], n_shards: int) -> Integers:
 def named_patients(
     patient_keys: ArrayLike, unit: PrivacyUnit | None = None
 ) -> tuple[Indices, list[str]]:
-    """Return the index (n,) of each row's patient, and the patients.
-
-    Keys are compared as `raw_text`, in the spelling that a unit declares.
-    """
+    """Return index (n,) and names of rows' patients; keys are `raw_text` in a unit's spelling."""
     # A list has no type, so pandas would convert one key depending on the others.
     keys = np.array(patient_keys, dtype=object) if isinstance(patient_keys, list) else patient_keys
     index, texts = distinct(pd.Series(keys))

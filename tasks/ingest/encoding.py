@@ -1,8 +1,7 @@
 """Encoding and decoding of rows by the public schema alone.
 
-Every rule reads one row and the declared schema. No statistic of other rows takes part, such as an
-observed range or level. Encoding is therefore a per-record map and decoding is post-processing, and
-neither costs privacy budget.
+Each rule reads one row and the declared schema, no statistic of other rows such as an observed
+range. Encoding is therefore a per-record map, decoding post-processing: neither costs budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,9 +50,8 @@ def encode_chunk(frame: pd.DataFrame, schema: TableSchema, *, mend: bool = True)
     """Encode the rows of a chunk, each by itself.
 
     Numbers are clipped to the bounds and rounded to the declared decimals. An undeclared category
-    gets the level of other values; a missing code or an allowed empty cell gets the missing code. A
-    row that then breaks a constraint is repaired as declared, unless `mend` is false. Anything else
-    that the schema does not allow is a violation.
+    becomes the level of other values, a missing code or allowed empty cell the missing code. A row
+    that then breaks a constraint is repaired as declared if `mend`. Any other fault is a violation.
 
     Privacy
     -------
@@ -87,9 +85,8 @@ def decode(
 ) -> pd.DataFrame:
     """Convert codes (n, d) to valid records, which encode to the same codes again.
 
-    ``rng``, no source of privacy noise, draws values inside a bin: uniformly on the grid of the
-    declared decimals, or on those of its values that keep the constraints between numbers. Pixels
-    need no draws.
+    ``rng``, no source of privacy noise, draws values in a bin, uniformly on the grid of declared
+    decimals or its values that keep the constraints between numbers. Pixels need no draws.
 
     Privacy
     -------

@@ -1,10 +1,9 @@
 """Summary of a check: the faults of each column, the worst first, with their change as YAML.
 
-Cells that were clipped, missing or undeclared are counted batch by batch on any worker, by the
-functions of the encoder; the counts are private, and the summary is for the owner of the table
-alone. A cell is repeated only where it could be written down without the table: a usual code for
-missing, or another spelling of a declared level. Bounds and levels are never proposed from the
-rows; a placeholder stands for the value in the codebook.
+Clipped, missing or undeclared cells are counted by batch on any worker, by the encoder's functions;
+counts are private, the summary is for the owner alone. A cell is repeated only if it could be
+written without the table: a usual missing code, or another spelling of a declared level. Bounds and
+levels are never proposed from rows; a placeholder stands for the codebook's value.
 """
 
 import re

@@ -1,9 +1,8 @@
 """Coded rows of whole patients, divided into shards and bounded.
 
-The only path from an encoded batch to the rows that a method reads, both for the files of a private
+The only path from an encoded batch to the rows that a method reads, for the files of a private
 workspace (`tasks.ingest.pieces`) and for a table in memory (`encoded_shards`). Private throughout.
-Where visits are declared, rows are coded each by itself; once all rows of a patient are in one
-shard, the earliest become one row.
+Declared visits are coded each by itself; in its shard a patient's earliest become one row.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
 """Encoding of one fragment of the cohort, and bounding of one shard, on any worker. Private.
 
 A fragment is read in bounded batches; each batch is checked, encoded by the schema alone and
-written as one piece per shard. A shard joins its pieces in the order of the source, independent of
-their writers. A piece that is written again after the loss of a worker is the same. Only declared
-names leave.
+written as one piece per shard. A shard joins its pieces in the order of the source, whoever wrote
+them. A piece written again after the loss of a worker is the same. Only declared names leave.
 """
 
 import json
@@ -177,8 +176,7 @@ def bound_shard(
 ) -> tuple[bool, ...]:
     """Bound a shard's contributions; return for each label level true if a row has it.
 
-    With tables of events, the findings of `Histories.joined` follow. The pieces remain, as another
-    worker may have to repeat the work.
+    With tables of events, the findings of `Histories.joined` follow. Pieces stay for repeated work.
     """
     keyed, found = rows_of_shard(workspace, shard, n_fragments), ()
     if rules.visits is not None:

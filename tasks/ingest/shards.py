@@ -1,7 +1,6 @@
 """Shards of encoded private rows in the files of a workspace, as workers see them.
 
-Separate from the code that makes shards, so that a worker that only adds them up loads neither
-pandas nor readers nor gates.
+Apart from their making, so that a worker that adds them up loads no pandas, readers or gates.
 """
 
 from dataclasses import dataclass, fields

@@ -1,7 +1,4 @@
-"""Coded rows of a chunk and the rules that its cells break.
-
-Rule and column are public and may be shown. Rows and values stay private.
-"""
+"""Coded rows of a chunk, and broken rules: rule and column are public, row and value private."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,9 +49,8 @@ class Violation:
 class EncodedChunk:
     """Codes (n, d) and labels (n,) of one chunk, before contributions are bounded. Private.
 
-    A row that is not valid has no label and is left out. Codes of cells that break a rule are 0 and
-    mean nothing: call `refuse_violations` first. While constraints are checked, ``numbers`` (n,) of
-    numeric columns are on their own grids.
+    An invalid row has no label and is left out. A broken cell has the code 0, without meaning: call
+    `refuse_violations` first. Checks of constraints use ``numbers`` (n,) on each column's own grid.
     """
 
     codes: Codes

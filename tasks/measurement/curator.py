@@ -78,8 +78,7 @@ class Curator:
 
     Privacy
     -------
-    Adjacency: add or remove one patient. The events of all calls compose adaptively to at most
-    the plan's ``mu``.
+    Adjacency: add or remove one patient. All calls compose adaptively to the plan's ``mu`` at most.
     """
 
     def __init__(
@@ -133,9 +132,8 @@ class Curator:
     def release(self, name: str, contribution: Contribution, **public: Any) -> Floats:
         """Draw the planned statistic ``name`` and return it in its own units.
 
-        It has the planned shape and is drawn as often as planned, once by default (ValueError;
-        KeyError if it was not planned). The arguments of the contribution, the exact statistic of
-        one shard, are public or released.
+        It has the planned shape and number of draws, by default one (ValueError; KeyError if not
+        planned). A contribution is a shard's exact statistic; its arguments are public or released.
 
         Privacy
         -------
@@ -160,8 +158,7 @@ class Curator:
             adjacency=Adjacency.ADD_REMOVE,
             noise_source=self._noise_source,
         )
-        # Counted before the seal: a draw that could not be sealed was still a draw, and a second
-        # one beside it would not be in the plan.
+        # Counted before the seal: a draw that could not be sealed counts, so no second one follows.
         self._n_draws[name] = earlier + 1
         if self._seal is not None:
             self._seal(sealed_name, noisy)

@@ -1,7 +1,6 @@
 """Noisy histograms to probabilities: thresholds and shrinkage. Post-processing throughout.
 
-A one-hot row is d blocks side by side, one per column. Functions here work on the last axis and
-leave the others alone.
+A one-hot row is d blocks side by side, one per column. Functions here work on the last axis.
 """
 
 from itertools import pairwise
@@ -22,9 +21,8 @@ def to_marginals(histograms: Floats, offsets: Integers, *, noise_stddev: float) 
     """Probabilities of each column, with entries below one noise standard deviation set to zero.
 
     Without the threshold, clipping negative noise at zero would give every rare code a share. A
-    column in which nothing is left is uniform. Histograms have shape (..., one_hot_width) and
-    offsets (d + 1,); the noise is that of one entry. Every block of the result is non-negative and
-    sums to one.
+    column with nothing left is uniform. Histograms are (..., one_hot_width), offsets (d + 1,); the
+    noise is that of one entry. Every block of the result is non-negative and sums to one.
     """
     kept = np.where(histograms < noise_stddev, 0.0, histograms)
     uniform = np.repeat(1.0 / np.diff(offsets), np.diff(offsets))
@@ -37,10 +35,9 @@ def shrink_toward(
     """Probabilities of each column, shrunk toward a better known target.
 
     Positive-part James-Stein per column: the noisy histogram keeps the share of its distance from
-    the target that the noise does not explain. A histogram that is all noise becomes the target, so
-    a finer division of the table does no harm. Histograms are noisy counts, the target the
-    probabilities of the same columns in a larger group, broadcast to them; the rest is as in
-    `to_marginals`.
+    the target that noise does not explain. A histogram that is all noise becomes the target, so a
+    finer division of the table does no harm. Histograms are noisy counts, the target probabilities
+    of the same columns in a larger group, broadcast to them; the rest is as in `to_marginals`.
     """
     sizes = np.maximum(sizes_of(histograms, offsets), 0.0)[..., None]
     expected = sizes * target
@@ -92,8 +89,7 @@ def build_mixture(
 ) -> tuple[Floats, Floats]:
     """Return weights and marginals of the cells of noisy counts (label, cell, code).
 
-    Cells are shrunk to labels, these to the whole. The noise is that of a count and of the size of
-    a cell.
+    Cells are shrunk to labels, these to the whole. Noise is that of a count and of a cell's size.
     """
     n_labels, n_cells, _ = histograms.shape
     label_noise = noise_stddev * np.sqrt(n_cells)

@@ -24,9 +24,8 @@ _GIVEN_AWAY = 1e-12
 class SumRequest:
     """A weighted sum of vectors of norm at most `bound` that a method wants to measure.
 
-    The shape is that of the released array, of one draw where there are several. The exact sum is
-    an integer array in units of ``1 / scale``. A statistic gets ``share / sum of shares`` of
-    ``mu**2``, for all of its draws together.
+    The shape is that of one draw. Its exact sum is an integer array in units of ``1 / scale``. All
+    draws of a statistic together get ``share / sum of shares`` of ``mu**2``.
     """
 
     name: str
@@ -101,8 +100,7 @@ def plan_measurement(requests: Sequence[SumRequest], *, mu: float) -> Measuremen
     Privacy
     -------
     Adaptive composition of Gaussian mechanisms: ``mu**2`` is the sum of the parts (Dong, Roth and
-    Su 2019, Corollary 3.3), and each of n draws of a statistic has the n-th part of its own. Every
-    part is rounded to more noise, never to less.
+    Su 2019, Corollary 3.3), of which each of n draws has 1 / n. Parts are rounded to more noise.
     """
     if len({request.name for request in requests}) != len(requests):
         raise ValueError("expected every statistic of a plan to have its own name")

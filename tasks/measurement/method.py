@@ -1,7 +1,6 @@
 """The protocol of synthesizers: a plan made from public settings, then stages, then a sampler.
 
-`checked_plan` and `measure` are the one way in which any of them is run, by the flow and by
-`clustmix`.
+`checked_plan` and `measure` are the one way to run any of them, by the flow and by `clustmix`.
 """
 
 import math

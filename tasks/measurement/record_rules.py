@@ -142,8 +142,7 @@ class RecordRules:
     def combinations(self) -> tuple[Combinations, ...]:
         """All combinations of codes of columns that rules connect, by the label as well.
 
-        Columns with more combinations than `MAX_COMBINATIONS`, kept or not, are left out: see
-        `all_listed`.
+        Columns with over `MAX_COMBINATIONS`, kept or not, are left out: see `all_listed`.
         """
         rules: list[Box | Relation] = [*self.boxes, *self.relations]
         found = []

@@ -30,9 +30,8 @@ def class_counts(rows: EncodedRows, *, n_labels: int) -> Integers:
 
     Privacy
     -------
-    Adjacency: add or remove one patient. A record adds its weight to one entry, and the weights of
-    a patient sum to at most one: sensitivity 1 (``SUM_SCALE`` grid points), attained by a patient
-    of one label. Event: one discrete Gaussian.
+    Adjacency: add or remove one patient. A record adds its weight to one entry; a patient's weights
+    sum to at most one: sensitivity 1 (``SUM_SCALE`` grid points). Event: one discrete Gaussian.
     """
     rows.require_inside((), n_labels)
     amount = np.trunc(rows.weight * SUM_SCALE)

@@ -1,11 +1,10 @@
 """Records from released mixtures, which are noisy means of groups of records.
 
 The mean of one-hot columns is a table of shares. Its largest level is almost always the most
-frequent one of the class, so a level is drawn from the shares instead. The variance of means of l
-records is l times smaller than that of records, and noise hides a part of it; both factors are
-known. `spread` keeps the directions in which mixtures vary more than by noise, and rescales them to
-the variance of single records. Columns that are drawn from the rescaled shares depend on each other
-as those of records do.
+frequent one of the class, so a level is drawn from the shares. The variance of means of l records
+is l times smaller than that of records, and noise hides a part; both factors are known. `spread`
+keeps the directions in which mixtures vary more than by noise, and rescales them to the variance of
+records. Columns drawn from the rescaled shares depend on each other as those of records do.
 
 Columns that are averaged as numbers, and images, stay as they are.
 
@@ -55,10 +54,9 @@ def drawn_coordinates(vectors: VectorMap) -> Indices:
 def spread(mixtures: Mixtures, coordinates: Indices) -> AnyFloats:
     """Rescale some coordinates of mixtures to the variance of single records, without noise.
 
-    The principal components of the mixtures get the variances of `spiked_variances` times the
-    order. Their variation along the mean record is removed, as it comes from the random sizes of
-    hashed groups. The average of each coordinate stays that of the means (T, D), which are returned
-    as they are without coordinates.
+    Principal components of the mixtures get the variances of `spiked_variances` times the order.
+    Their variation along the mean record is removed, as it comes from random sizes of hashed
+    groups. Averages stay those of the means (T, D), returned as they are without coordinates.
     """
     if len(coordinates) == 0:
         return mixtures.means
@@ -91,11 +89,9 @@ def spiked_variances(eigenvalues: Floats, *, aspect: float) -> Floats:
     larger one is corrected for the bias by noise and the error of its direction. The covariance is
     of n samples of D numbers with noise of variance one, and `aspect` D over n.
 
-    References
-    ----------
-    Donoho, Gavish and Johnstone, "Optimal shrinkage of eigenvalues in the spiked covariance model",
-    Annals of Statistics 46 (2018): the variance behind an eigenvalue, times the squared cosine
-    between its true and its found direction, is best in the Frobenius norm.
+    Source: Donoho, Gavish and Johnstone, "Optimal shrinkage of eigenvalues in the spiked covariance
+    model", Annals of Statistics 46 (2018): the variance behind an eigenvalue, times the squared
+    cosine between its true and its found direction, is best in the Frobenius norm.
     """
     variances = np.zeros_like(eigenvalues)
     signal = eigenvalues > (1.0 + np.sqrt(aspect)) ** 2

@@ -1,7 +1,6 @@
 """Associations between the columns of released rows, and the information of each about a label.
 
-Post-processing of synthetic rows. All follow from counts of pairs of codes, less the part that
-independent columns would have on average.
+Post-processing of synthetic rows, by counts of pairs less the average of independent columns.
 """
 
 from itertools import combinations
@@ -30,9 +29,8 @@ def highlighted_level(label: Label) -> str:
 def associations_of(frame: pd.DataFrame, schema: TableSchema) -> dict[str, Any]:
     """Return the associations of released rows of columns or items, by their names in the template.
 
-    ``ranked`` has each column by its information about the first label: its name, its information
-    about each label, its closest other column and their association. ``values`` are associations of
-    each of ``names`` with the names before it.
+    ``ranked`` lists columns by information about the first label: name, information about each
+    label, closest column, their association. ``values`` associate ``names`` with earlier ones.
     """
     labels, n_rows = schema.all_labels, max(MAX_CELLS // len(schema.columns), 1)
     some, n = frame.iloc[:: -(-len(frame) // n_rows)], len(labels)

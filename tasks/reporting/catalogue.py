@@ -1,9 +1,8 @@
 """Catalogue entries of a bundle: Croissant, Frictionless, HealthDCAT-AP and a registry record.
 
 Each is a template of ``templates``, filled in from the manifest, the public schema and the
-declarations of the site file. No entry holds a count of the source but the declared one. A value
-that a format has a key for and nobody declared is left out, or called "not declared" where a
-validator requires it.
+declarations of the site file. No entry holds a count of the source but the declared one. An
+undeclared value is left out, or called "not declared" where a validator requires it.
 """
 
 import json

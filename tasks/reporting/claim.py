@@ -1,9 +1,8 @@
 """The guarantee of a release in plain words, one wording for the terminal, the card, the page.
 
 The words are the definition of differential privacy. The reading as a test is exact for Gaussian
-differential privacy: a test for the presence of one patient with false alarms at rate alpha detects
-present patients at rate at most
-``Phi(Phi^-1(alpha) + mu)`` (Dong, Roth and Su 2022, Definition 2.6 and equation 6).
+differential privacy: a test for one patient's presence with false alarms at rate alpha detects it
+at rate at most ``Phi(Phi^-1(alpha) + mu)`` (Dong, Roth and Su 2022, Definition 2.6, Eq. 6).
 """
 
 import math

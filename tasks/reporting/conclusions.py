@@ -30,10 +30,7 @@ _CLEAR = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """An estimate with its interval of 95 %, and the standard errors of which it is made.
-
-    For ratios, the standard errors are those of the logarithm.
-    """
+    """An estimate, its 95 % interval and standard errors, which for ratios are of the logarithm."""
 
     estimate: float
     low: float

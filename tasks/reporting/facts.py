@@ -30,9 +30,7 @@ class _Table:
 
 
 def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> dict[str, object]:
-    """Return the facts of a release by their names in the templates.
-
-    The manifest's ``files`` need not be complete yet.
+    """Return facts of a release by their template names; the manifest's ``files`` may be partial.
 
     Privacy
     -------

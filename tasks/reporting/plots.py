@@ -49,10 +49,7 @@ _Share = tuple[float | None, tuple[float, float] | None]
 
 @dataclass(frozen=True, slots=True)
 class _Bar:
-    """One bar: its text, its share, and the share of highlighted rows, between 0 and 1.
-
-    Intervals hold with 95 % and are None if unknown.
-    """
+    """A bar: text, share, share of highlighted rows (0 to 1), 95 % intervals (None if unknown)."""
 
     name: str
     share: float
@@ -345,8 +342,7 @@ def _plot(column: Column | Label, bars: list[_Bar], notes: Sequence[str] = ()) -
 def _along(shares: Floats, widths: Floats) -> tuple[list[int], list[int]]:
     """Return the bins along the axis, and those of single numbers that would dwarf them.
 
-    Tails of at most `TAIL` are in neither, and no end bin of a small share that is wider than all
-    others together.
+    Neither has tails of up to `TAIL`, or an end bin of small share wider than the rest together.
     """
     density = shares / widths
     narrow = widths < np.median(widths) / 2.0

@@ -1,7 +1,6 @@
 """The released images: PNG files in one Parquet file, and a picture with a row for each class.
 
-Any reader of Parquet can read the files; the metadata make the library ``datasets`` show them as
-images. Post-processing of synthetic rows.
+Any Parquet reader reads them; metadata make the library ``datasets`` show images. Post-processing.
 """
 
 import io
@@ -44,8 +43,7 @@ _FONT_POINTS = 6.25
 def image_files(frame: pd.DataFrame, schema: TableSchema) -> dict[str, bytes]:
     """Write rows of images as lossless files; {} for a table.
 
-    The columns are ``image``, with the ``bytes`` of a PNG file and its name as ``path``, and the
-    label.
+    Columns are the label and ``image``: ``bytes`` of a PNG file, with its name as ``path``.
     """
     if schema.image is None:
         return {}
@@ -72,10 +70,7 @@ def image_files(frame: pd.DataFrame, schema: TableSchema) -> dict[str, bytes]:
 
 
 def images_agree(files: Mapping[str, bytes], frame: pd.DataFrame, schema: TableSchema) -> bool:
-    """Return true if the images of a bundle, decoded again, equal its rows; true for a table.
-
-    Pixels and labels are compared one by one in the order of the rows.
-    """
+    """Return true if a bundle's decoded images equal its rows, in their order; true for a table."""
     if schema.image is None:
         return IMAGES_FILE not in files
     from PIL import Image

@@ -1,7 +1,4 @@
-"""The released teacher of images: one file with everything needed to label an image.
-
-Post-processing of released values: labelling costs no budget.
-"""
+"""The released teacher of images: one file, whose use is post-processing and costs no budget."""
 
 import zipfile
 from collections.abc import Mapping
@@ -25,10 +22,7 @@ refusal = refusals(__package__)
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A classifier of images from the released values of ClustMix.
-
-    Its use is covered by the guarantee of the release. `arrays` are those of the file.
-    """
+    """A classifier of images, under the guarantee of a release; `arrays` are those of its file."""
 
     arrays: Mapping[str, NDArray[Any]]
 

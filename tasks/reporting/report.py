@@ -1,8 +1,7 @@
 """The report page that an officer signs, the data card, and the appendix on risk.
 
-The report page is one HTML file without requests and scripts. It is written from the manifest, the
-public schema and the synthetic rows. It leaves out the manifest's request and files, so it contains
-no path and no host.
+The report page is one HTML file without requests and scripts, written from the manifest, the public
+schema and the synthetic rows. It leaves out the manifest's request and files: no path, no host.
 """
 
 import base64
@@ -99,9 +98,8 @@ def render_data_card(
     """Return the data card of a release, in Markdown; see `public_facts`.
 
     Texts name crowded columns and, in `lost`, the `levels` of the label that noise hides and the
-    `pairs` of columns that were not measured, if any. Sections follow the pyramid of NIST SP
-    800-226 from its top, from parameters to what the collection of the data exposes; then use,
-    dictionary and verification.
+    `pairs` of columns not measured. Sections follow the pyramid of NIST SP 800-226 from parameters
+    down to what data collection exposes; then use, dictionary and verification.
     """
     facts = public_facts(manifest, schema, title)
     return render(DATA_CARD_FILE, **facts, crowded=crowded, lost=lost, events=events)

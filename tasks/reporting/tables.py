@@ -69,9 +69,8 @@ def text_of(frame: pd.DataFrame) -> bytes:
 def measured_bins(schema: TableSchema, released: Released) -> dict[str, Any]:
     """Return the groups of codes that ClustMix measured as one, for the schema file.
 
-    By column, the names of the codes in each group of its pair tables
-    (`tasks.methods.clustmix.tables.table_rule.coarse_codes`): post-processing. Empty for methods
-    without groups.
+    By column, the names of the codes in each group; empty without groups. Post-processing, see
+    `tasks.methods.clustmix.tables.table_rule.coarse_codes`.
     """
     if "code_groups" not in released:
         return {}
@@ -148,10 +147,7 @@ def is_stated(files: Mapping[str, bytes], schema: TableSchema) -> bool:
 
 
 def coded(frame: pd.DataFrame, schema: TableSchema) -> tuple[CodedTable | None, frozenset[str]]:
-    """Encode published rows like rows of a source; return the codes and the broken rules.
-
-    No row is mended, and there are no codes if a rule is broken.
-    """
+    """Encode published rows unmended; return codes (None if a rule is broken) and broken rules."""
     chunk = encode_chunk(frame, schema, mend=False)
     broken = frozenset(violation.rule for violation in chunk.violations)
     if broken or not np.all(chunk.valid):

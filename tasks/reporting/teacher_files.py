@@ -1,7 +1,4 @@
-"""Files of the released teacher of images: its arrays, and the labels of the released images.
-
-Post-processing of released values: labelling costs no budget.
-"""
+"""Files of the released teacher: its arrays, and labels of released images; post-processing."""
 
 import io
 from typing import Any, Protocol, runtime_checkable
@@ -43,10 +40,7 @@ def teacher_files(
     *,
     soft_labels: bool,
 ) -> dict[str, bytes]:
-    """Return the teacher as a file, and on request its probabilities of each image (n, columns).
-
-    There are no files for a method without a teacher.
-    """
+    """Return the teacher's file, if any, and if asked its probabilities of images (n, columns)."""
     if not isinstance(synthesizer, _ReleasesTeacher):
         return {}
     files = {TEACHER_FILE: arrays_to_bytes(teacher_arrays(released, schema))}

@@ -1,7 +1,4 @@
-"""The files of a bundle: synthetic rows, schema, card, page, and the manifest that names them.
-
-Everything here reads released values and public settings only.
-"""
+"""A bundle's files from released values and public settings: rows, schema, card, page, manifest."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

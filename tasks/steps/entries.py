@@ -1,7 +1,4 @@
-"""Entries of the ledger as the runs of this installation move them: reserve, begin, advance, close.
-
-The progress of a run is read from the files on disk, not from the run.
-"""
+"""Ledger entries, moved by this installation's runs, whose progress is read from files on disk."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -44,11 +44,10 @@ def ingest(
 ) -> tuple[Path, ...]:
     """Read, check and encode the cohort into shards; by entry, the patients of a register.
 
-    The executor reads a Parquet source and bounds contributions; its workers reach the workspace
-    under the same path, and the shards are the same bytes on any. They come in order; some may hold
-    no row. It is an InputError if the source is empty, has one label level only, changed while it
-    was read, or breaks a rule of the schema. The message names column and rule; rows and values go
-    to the diagnostics file.
+    The executor reads a Parquet source and bounds contributions; its workers reach the workspace by
+    the same path, and the shards, in order, are the same bytes on any; some may hold no row. It is
+    an InputError if the source is empty, has one label level, changed meanwhile, or breaks a rule
+    of the schema. The message names column and rule; rows and values go to diagnostics.
     """
     folders = {n: rules.histories.folder(workspace.folder, n) for n in reader.beside}
     with stage("ingest"):

@@ -21,10 +21,9 @@ class Janitor:
     def clean_up(self) -> None:
         """Close the entries of dead runs and delete what they left.
 
-        Where nothing was computed for release the entry is void; where noise could be drawn it is
-        burned, but sealed if its measurement is whole. A sealed or approved one stays, for the next
-        run of the same request to publish, unless its bundle is in the store already. Diagnostics
-        are deleted when their time is over.
+        Where nothing was computed for release the entry is void; where noise could be drawn,
+        burned, or sealed if its measurement is whole. A sealed or approved one stays, for the next
+        run of its request to publish, unless its bundle is stored. Overdue diagnostics are deleted.
         """
         # Entries first: a run holds its workspace from before its reservation to after its last
         # transition, so an open entry that was seen here and has no live run is abandoned.

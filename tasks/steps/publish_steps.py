@@ -1,7 +1,4 @@
-"""The step after the seal: make a bundle of a measurement, and check it.
-
-Everything here reads released values and public settings only, and draws no noise.
-"""
+"""The step after the seal: make and check a bundle of released and public values, without noise."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager

@@ -29,10 +29,9 @@ refusal = refusals(__package__)
 ENCODING_VERSION = 1
 """Version of the way from a cell to a code and a weight, by any method.
 
-Raise it if the same rows and settings give a method other codes, other weights or other patients:
-every table that is released again is then measured again, and charged. The version of one method is
-`tasks.methods.registry.MethodEntry.version`. `tests/tasks/test_golden_arrays.py` fails where
-arrays change and their number does not.
+Raise it if the same rows and settings give a method other codes, weights or patients: every table
+released again is then measured again, and charged. `tasks.methods.registry.MethodEntry.version` is
+that of one method. `tests/tasks/test_golden_arrays.py` fails where arrays change without it.
 """
 
 
@@ -48,10 +47,7 @@ class Tables:
     scratch: Path
 
     def reader(self, source: Source, events: Iterable[Any] = ()) -> CohortReader:
-        """Return a reader of a declared source (InputError if a public one cannot be had).
-
-        Beside it are readers of declared tables of events.
-        """
+        """Return a reader of a source and its events (InputError if a public one cannot be had)."""
         beside = {table.name: self.reader(table.source) for table in events}
         return CohortReader(source, places=self.places, scratch=self.scratch, beside=beside)
 

@@ -61,9 +61,7 @@ class RecordMap:
 def group_sums(
     rows: EncodedRows, *, record_map: RecordMap, n_labels: int, n_groups: int
 ) -> Integers:
-    """Weighted sums (n_groups, n_labels, D) of the records of each group and class.
-
-    In units of ``1 / SUM_SCALE``.
+    """Weighted sums (n_groups, n_labels, D) of records, in units of ``1 / SUM_SCALE``.
 
     Privacy
     -------
@@ -88,8 +86,7 @@ def group_sums(
 def groups_of(rows: EncodedRows, *, n_groups: int) -> Integers:
     """Group (n,) of each record, from 0: a public keyed hash of the record alone.
 
-    Nothing else decides it, neither the place of the record nor any other record: so a patient who
-    is added moves nobody. Equal records of equal folds are in one group.
+    A patient who is added moves nobody else. Equal records of equal folds are in one group.
     """
     n_columns = rows.codes.shape[1]
     factors = np.random.default_rng(HASH_SEED).integers(
@@ -111,8 +108,7 @@ class DpCda:
     Privacy
     -------
     Adjacency: add or remove one patient. Events: a Gaussian of sensitivity 1 for the class counts,
-    and one of sensitivity c for the mixtures. Sizes that are declared wrongly change no
-    sensitivity.
+    and one of sensitivity c for the mixtures. Wrongly declared sizes change no sensitivity.
     """
 
     domain: EncodingDomain
@@ -158,8 +154,7 @@ class DpCda:
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Pick mixtures and draw a record from each; see `Synthesizer.sample`.
 
-        Labels are drawn by the released frequencies; a mixture comes again only after all others
-        of its class.
+        Labels follow released frequencies; a mixture recurs only after all others of its class.
         """
         centre = released["centre"]
         vectors, scale = self.record_map.vectors, self.record_map.scale

@@ -48,13 +48,10 @@ def cluster_means(rows: EncodedRows, *, clustering: Clustering, vector_map: Vect
     The middle of the domain is subtracted from each vector: a black and white image then has half
     the norm at most, and its mean half the noise.
 
-    Returns
-    -------
-    int64 array of shape (k + 1, 1 + D), in units of ``1 / SUM_SCALE``
-        A line per cluster, times ``sqrt(1 - t)``, and a line of all records, times ``sqrt(t)``,
-        with t of `TOTAL_SHARE`. A line has the count times ``sqrt(s)``, then the sum of the
-        centred vectors, divided by their largest norm, times ``sqrt(1 - s)``, with s of
-        `tasks.methods.dpgm.kernel_kmeans.count_share`.
+    Of shape (k + 1, 1 + D), in units of ``1 / SUM_SCALE``: a line per cluster, times
+    ``sqrt(1 - t)``, and a line of all records, times ``sqrt(t)``, with t of `TOTAL_SHARE`. A line
+    has the count times ``sqrt(s)``, then the sum of the centred vectors, divided by their largest
+    norm, times ``sqrt(1 - s)``, with s of `tasks.methods.dpgm.kernel_kmeans.count_share`.
 
     Privacy
     -------

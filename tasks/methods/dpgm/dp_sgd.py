@@ -85,11 +85,9 @@ class TrainingStep:
 def gradient_sums(rows: EncodedRows, *, step: TrainingStep) -> Integers:
     """Histogram of gradient norms and clipped gradients of all networks.
 
-    Returns
-    -------
-    int64 array of shape (n_bins + k * P,), in units of ``1 / SUM_SCALE``
-        The histogram times ``sqrt(s)``; then, cluster by cluster, the sum of clipped gradients
-        divided by the clipping norm, times ``sqrt(1 - s)``; s is the histogram's share.
+    Of shape (n_bins + k * P,), in units of ``1 / SUM_SCALE``: the histogram times ``sqrt(s)``, s
+    its share; then, by cluster, the sum of clipped gradients over the clipping norm, times
+    ``sqrt(1 - s)``.
 
     Privacy
     -------

@@ -9,8 +9,7 @@ Points, their factors, and centres are therefore put on a public grid: BLAS may 
 the cluster of a record does not depend on other records.
 
 Source: DPGM paper (Acs, Melis, Castelluccia and De Cristofaro 2019), section 4.1, Algorithm 2 and
-Eq. 3, with one assignment per round; Rahimi and Recht 2007, with paired features, whose norm is
-exactly one.
+Eq. 3, with one assignment per round; Rahimi and Recht 2007, with paired features of norm one.
 """
 
 import math
@@ -49,9 +48,8 @@ _LEAST_SHARE = 0.01
 class Embedding:
     """Public map from records to points of norm at most 1.
 
-    With frequencies (D, n_pairs) Fourier features ``sqrt(1 / n_pairs) [cos(x w), sin(x w)]`` of the
-    vector of a record, of norm exactly one. Without: plain vectors, which are clipped to
-    `max_l2_norm` and divided by it.
+    With frequencies (D, n_pairs) Fourier features ``sqrt(1 / n_pairs) [cos(x w), sin(x w)]`` of a
+    record's vector, of norm one. Without: vectors clipped to `max_l2_norm` and divided by it.
     """
 
     vector_map: VectorMap
@@ -209,8 +207,7 @@ def move_centres(
     explain (positive-part James-Stein). A cluster that is too small to have a mean is placed
     anew, in a public direction from the mean of all records.
 
-    `noisy`, of shape (k, 1 + m) and in units of patients, is what was released with these centres.
-    The seed is that of the directions.
+    `noisy` (k, 1 + m), in patients, was released with these centres; the seed gives the directions.
     """
     width = clustering.embedding.width
     share = count_share(width)

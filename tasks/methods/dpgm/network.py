@@ -255,8 +255,7 @@ class GenerativeNetwork(ABC):
     def fitted_to_mean(self, parameters: AnyFloats, *, state: Floats32) -> Floats:
         """Parameters whose records have the network's released mean; post-processing.
 
-        Only the biases of the visible units move. A network without a mean returns what it was
-        given.
+        Only biases of visible units move. A network without a mean returns what it was given.
 
         Privacy
         -------

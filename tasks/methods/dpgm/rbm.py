@@ -1,10 +1,9 @@
 """Restricted Boltzmann machine trained by persistent contrastive divergence.
 
 With a released mean of the records the machine is centred: units enter as their distance from an
-offset, and the biases start where the mean is. It is the same family of distributions with other
-names for the biases (Montavon and Mueller 2012), but the gradient of a record is several times
-shorter, so that clipping keeps more of it under the same noise. Without a mean it is the machine of
-the paper, to the letter.
+offset, and the biases start where the mean is. It is the same family of distributions with renamed
+biases (Montavon and Mueller 2012), but the gradient of a record is several times shorter, so that
+clipping keeps more of it under the same noise. Without a mean it is the paper's machine.
 
 Source: DPGM paper, section 3.1 and 6.1; Tieleman 2008 for the persistent chains.
 """

@@ -48,9 +48,8 @@ def sum_of_clipped(gradient: Callable[[Array], Any], block: Block) -> tuple[Arra
     `ROWS_AT_ONCE` rows, because XLA may compile a block of another size differently, and the number
     of rounds is not known to the compiler: it is one program for any number of records.
 
-    `gradient` maps one record of shape (D,) to a tree of float32 arrays with P values in all. Only
-    `n_rows` rows count. Returns the total, whole numbers of shape (P,), and the norms (rows,); norm
-    and scale are as in `GenerativeNetwork.clipped_sum`.
+    `gradient` maps a record (D,) to a tree of P float32 values. Only `n_rows` rows count. Returns
+    the total (P,), of whole numbers, and the norms (rows,); see `GenerativeNetwork.clipped_sum`.
     """
     vectors, weights, n_rows, l2_clip_norm, scale = block
 

@@ -20,7 +20,7 @@ LEVELS = 6
 
 MOST_EVENTS, MOST_CODES = 1_000, 400
 """Most kept events of a patient, so that their weights sum to one in double precision
-(`privacy.sensitivity.FLOAT_MARGIN`), and most joint codes, so that a fit takes minutes.
+(`privacy.mechanisms.FLOAT_MARGIN`), and most joint codes, so that a fit takes minutes.
 """
 
 _MOST_LEVELS, _COUNT_BINS, _FEW = 12, 8, (2, 4)
@@ -100,8 +100,7 @@ class EventDomain:
     def hidden(self) -> tuple[CodedColumn, ...]:
         """Hidden columns of a patient: number of events, bin of the first moment, level of a kind.
 
-        The last code of all but the number stands for "no event". A kind without values has one
-        level.
+        The last code of all but the number means "no event"; a kind without values has one level.
         """
         valued = np.bincount(self.level_of, weights=np.asarray(self.n_values) > 1) > 0
         levels = [CodedColumn(1 + (LEVELS if one else 1), bool(one), True) for one in valued]

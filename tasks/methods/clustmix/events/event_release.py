@@ -31,8 +31,7 @@ _FIT_PATIENTS = 25_000
 class EventRelease:
     """ClustMix of patients and of tables of events by name, each with a share of ``mu**2``.
 
-    The rest beside the declared shares is divided equally among the patients' table and the tables
-    whose share is None.
+    The patients' table and tables of share None divide equally what declared shares leave.
     """
 
     patients: EncodingDomain

@@ -1,8 +1,7 @@
 """A table of events beside patients: its transition records, the chosen pairs, and one draw.
 
-A record is one event with the number of its patient's events, some of the patient's own columns,
-the event before, the gap between the two, and two columns of its own kind: the last value of this
-kind, and the patient's level of it.
+A record is one event with the number of its patient's events, some of the patient's columns, the
+event before, the gap between the two, and of its kind the last value and the patient's level.
 """
 
 from collections.abc import Sequence
@@ -183,11 +182,10 @@ class EventTable:
         Privacy
         -------
         Adjacency: add or remove one patient. A patient with m kept events adds m records of the
-        weight 1 / m, each a function of that patient's events and own row alone; a patient without
-        events adds none. So the weights of a patient sum to at most one, up to rounding that the
-        margin of `privacy.sensitivity` covers, and a weighted sum of vectors of norm at most R
-        changes by at most R when a patient with a whole history comes or goes
-        (`weighted_sum_l2_sensitivity`).
+        weight 1 / m, each a function of that patient's events and own row alone; one without events
+        adds none. So the weights of a patient sum to at most one, up to rounding that the margin of
+        `privacy.mechanisms` covers, and a weighted sum of vectors of norm at most R changes by at
+        most R when a patient comes or goes (`weighted_sum_l2_sensitivity`).
         """
         domain, first = self.events, events.rank == 0
         counts = np.bincount(events.patient)[events.patient]

@@ -1,7 +1,4 @@
-"""The density of images, estimated from the released sums: cells of each label, with a covariance.
-
-Post-processing of released values throughout.
-"""
+"""Density of images by post-processing of released sums: cells of labels, with a covariance."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -39,10 +36,9 @@ class Classes:
 def spread_of(noisy: Floats, classes: Classes, *, stddev: float) -> tuple[Floats, Floats]:
     """Return covariances (C, d, d) of the labels, and the leading pooled directions (d, r).
 
-    `noisy` are the upper triangles (C, d (d + 1) / 2) of `draws.class_moments`; `stddev` is the
-    noise of an entry. A label's deviation from the pooled covariance is shrunk by the part of it
-    that noise explains (positive-part James-Stein). Eigenvalues below the edge of the noise
-    spectrum, ``2 stddev sqrt(d)``, become zero.
+    `noisy` are upper triangles (C, d (d + 1) / 2) of `class_moments`, with noise `stddev` per
+    entry. A label's deviation from the pooled covariance shrinks by the part that noise explains
+    (positive-part James-Stein); eigenvalues below the noise edge ``2 stddev sqrt(d)`` become zero.
     """
     n_labels, d = classes.means.shape
     rows, columns = np.triu_indices(d)

@@ -101,9 +101,7 @@ def _counted(vectors: Floats, weight: Floats) -> Floats:
 
 
 def class_sums(rows: EncodedRows, *, layout: ImageLayout) -> Integers:
-    """Weighted sums of (1, u) of each label, u the coefficients of an image, scaled to norm one.
-
-    Of shape (C, 1 + d).
+    """Weighted sums (C, 1 + d) of (1, u) of each label, u an image's coefficients, of norm one.
 
     Privacy
     -------
@@ -160,8 +158,7 @@ def cell_sums(
 ) -> Integers:
     """Weighted sums of (1, u) of each label and cell: that of the nearest released centre.
 
-    Distances are in the released directions (d, r), from centres (C, K, r). The result
-    is (C, K, 1 + d).
+    Distances are in released directions (d, r), to centres (C, K, r). The result is (C, K, 1 + d).
 
     Privacy
     -------

@@ -1,7 +1,4 @@
-"""The layout of an image, and its low frequencies: the public vectors of its density.
-
-Source: the discrete cosine transform of the second kind, orthonormal.
-"""
+"""Layout of images, and low frequencies (orthonormal DCT-II) as public vectors of a density."""
 
 from dataclasses import dataclass
 from functools import lru_cache

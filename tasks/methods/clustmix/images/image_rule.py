@@ -24,9 +24,8 @@ class ImageRule:
 
     Shares are of ``mu**2``, that of cells for each round; the `rounds` of the teacher have the
     rest. Residuals are clipped to a norm, and `step` is along their mean. The first `flat` of the
-    whitened `directions` get similar variances. `frequencies` are those of the density.
-    `temperatures` and `warps` are ranges of the spread of images around cells, and of warp
-    strength.
+    whitened `directions` get similar variances. `frequencies` are the density's. `temperatures` and
+    `warps` are ranges of the spread of images around cells, and of warp strength.
     """
 
     class_sums: float

@@ -1,7 +1,4 @@
-"""Tone curves of images, fitted to released counts of intensity, and small public warps.
-
-Post-processing.
-"""
+"""Tone curves of images from released counts of intensity, and public warps; post-processing."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -125,8 +122,7 @@ _ELASTIC = np.outer(np.where(np.arange(5) > 0, _WAVES, 0.0), _WAVES) / 28.0
 def warped(images: Floats32, strength: Floats, rng: np.random.Generator) -> Floats32:
     """Warp images (n, channels, height, width) by strength (n,).
 
-    The outside of a gray image is black; that of a colour image, which may lie on any ground, is
-    its nearest pixel.
+    Outside a gray image is black; outside a colour image, of any ground, is the nearest pixel.
     """
     n, channels, height, width = images.shape
     rows, columns = _places(n, height, width, strength=strength, rng=rng)

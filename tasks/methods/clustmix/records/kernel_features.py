@@ -80,8 +80,7 @@ class KernelMap:
     ) -> Self:
         """Fit the map to released values alone.
 
-        The inputs are shares (W,) of codes, the association of each declared column with the label
-        (d,), and codes (N, d) of a sample of the mixture.
+        Inputs: shares (W,) of codes, associations (d,) with the label, codes (N, d) of the mixture.
         """
         coordinates = interactions.coordinates(layout, shares)
         products = interactions.chosen_products(layout, association, n_products)

@@ -5,9 +5,7 @@ bins, independent for levels and the missing code. In coordinates in which the r
 white, the eigenvectors of that prior are the features. A released gradient has equal noise in all
 of them, so each is multiplied by its loudness before the draw (reverse water-filling): the more
 uncertain a coefficient, the louder its feature, and 0 if noise would hide it. With many patients
-this measures every code; with few, only the slope along the bins.
-
-Post-processing of released values.
+this measures every code; with few, only the slope along the bins. Post-processing.
 """
 
 from __future__ import annotations
@@ -111,12 +109,9 @@ def loudness_of(variances: Floats, *, information: float) -> Floats:
     """Return the loudness (q,) that minimises the sum of the posterior variances of coefficients.
 
     Measured at loudness c, a coefficient of variance v keeps ``1 / (1 / v + c^2 information)``. The
-    least sum under ``sum c^2 = 1`` is at ``c^2 = max(0, level - 1 / (v information))``.
-
-    The variances (q,) are those before the draw, each above 0; the information is the precision of
-    a coefficient at loudness one. The result is not negative, and its squares sum to one.
-
-    Source: Cover and Thomas 2006, section 10.3.3.
+    least sum under ``sum c^2 = 1`` is at ``c^2 = max(0, level - 1 / (v information))`` (Cover and
+    Thomas 2006, section 10.3.3). Prior variances (q,) are above 0; `information` is the precision
+    of a coefficient at loudness one.
     """
     needed = 1.0 / np.maximum(variances * information, 1e-300)
     low, high = float(needed.min()), float(needed.min()) + 1.0

@@ -6,10 +6,9 @@ rows of the released mixture as ``(n / N) sum h phi (p - p_t)``, with the varian
 of the sampling of patients. Conjugate gradients find the posterior mode under a Gaussian prior;
 expectation-maximisation fits the prior's scale of each column.
 
-Labels are coded by C - 1 orthonormal contrasts, best with the rarest label last: each label is then
-compared with the mean of those before it. The prior variance of a contrast is multiplied by the
-part that the sums support (`carried_parts`): effects that noise may explain shrink to zero, so that
-a label has those of the labels before it.
+Labels are coded by C - 1 orthonormal contrasts, best with the rarest label last: each is compared
+with the mean of those before it. A contrast's prior variance is multiplied by the part that the
+sums support (`carried_parts`): effects that noise may explain shrink to those of the labels before.
 
 The Gauss-Newton curvature leaves out the terms between contrasts. It only preconditions the
 gradient, which is complete. Post-processing of released values.

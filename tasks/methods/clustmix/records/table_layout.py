@@ -1,8 +1,7 @@
 """The measured columns of a table: their codes, and the number of rows of a patient as one more.
 
 A row of a patient with m rows weighs 1 / m, so that measured shares are of patients. Where a
-patient may have several rows, their number is a hidden column, by which the sampler goes back from
-patients to rows.
+patient may have several rows, m is a hidden column, which leads the sampler back to rows.
 """
 
 from __future__ import annotations
@@ -97,10 +96,7 @@ class Layout:
 
 
 def pair_cells(n_groups: Sequence[int], used: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Cells (M, M) of joined codes that are measured: those above the diagonal, by pairs.
-
-    M is the sum of ``n_groups``.
-    """
+    """Measured cells (M, M) of joined codes, M = ``sum(n_groups)``: pairs above the diagonal."""
     column = np.repeat(np.arange(len(n_groups)), n_groups)
     upper = np.triu(used, 1)
     return np.asarray(upper[np.ix_(column, column)])

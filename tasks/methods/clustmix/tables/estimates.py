@@ -1,7 +1,4 @@
-"""One least-squares estimate from all released counts of codes.
-
-Post-processing throughout.
-"""
+"""One least-squares estimate from all released counts of codes; post-processing throughout."""
 
 from __future__ import annotations
 
@@ -121,8 +118,7 @@ def label_shares(
     ``counted``, whose noise is ``deviation``. Its error has two parts. In each column a label's
     codes deviate with the variance of `own_variances`. Over all columns they are more or less
     uneven than those of all patients, with a relative standard deviation of a quarter of the share
-    of the other labels (as in fifteen public tables). The result weights both estimates by their
-    inverse variance.
+    of the other labels (as in fifteen public tables). Both are weighted by inverse variance.
     """
     share, stddev = counts.labels, counts.stddev / counts.patients
     centred = without_means(counts.by_label, layout.offsets) / counts.patients
@@ -142,8 +138,7 @@ def label_shares(
 def own_variances(layout: Layout, labels: Floats, by_label: Floats, *, stddev: float) -> Floats:
     """Variance (d,) by which the codes of a label deviate from those of all, for each column.
 
-    Moment estimates, shrunk toward a pooled one. The counts (C, W) are centred, in shares of all
-    patients, with this noise.
+    Moment estimates, shrunk to a pooled one. Centred counts (C, W) and noise are in patient shares.
     """
     squared = float(labels @ labels)
     left = by_label - labels[:, None] * by_label.sum(axis=0)
@@ -162,11 +157,9 @@ def label_weights(
 
     Counts of a label of share ``a_c`` estimate ``a_c (p + delta_c)``, with the shares p of all and
     the label's own deviation. Where noise exceeds the deviations, mainly large labels estimate p;
-    otherwise p is the sum of all. The weights are the best linear ones (Gauss-Markov), given ``sum
-    a_c delta_c = 0`` and, for each column, the variance of ``delta`` by `own_variances`. The
-    weighted sum estimates p times the precision.
-
-    The counts (C, W) are centred, in shares of all patients, with this noise.
+    otherwise p is the sum of all. The weights are the best linear ones (Gauss-Markov), given
+    ``sum a_c delta_c = 0`` and each column's variance of ``delta`` by `own_variances`. The weighted
+    sum estimates p times the precision. Centred counts (C, W) and noise are in patient shares.
     """
     own = own_variances(layout, labels, by_label, stddev=stddev)
     covariance = own[:, None, None] * own_covariance(labels) + stddev**2 * np.eye(len(labels))

@@ -3,9 +3,7 @@
 Log shares have a Gaussian prior with mean zero: smooth along bins, free for levels and the missing
 code, and of a scale that each column learns from its noisy shares by expectation-maximisation. With
 many patients the mode is the released shares, projected onto the simplex. With few, bins borrow
-strength from their neighbours, and no code is empty because of noise alone.
-
-Post-processing of released values.
+strength from their neighbours, and no code is empty because of noise alone. Post-processing.
 
 Source: Rasmussen and Williams 2006, sections 3.4 and 3.5, with the likelihood of Gaussian noise on
 the shares; the scales as in MacKay 1992.

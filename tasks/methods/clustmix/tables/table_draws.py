@@ -205,8 +205,7 @@ def kernel_residuals(
 ) -> Integers:
     """Sum kernel features times residuals of a released label model, each scaled to its bound.
 
-    As `weighted_residuals`, with features of a whole record, of norm one. The result (q, C) is in
-    units of ``2**-30``.
+    As `weighted_residuals`, with features of a record, of norm one: (q, C), in units of ``2**-30``.
 
     Privacy
     -------

@@ -32,10 +32,9 @@ def declared_columns(
 ) -> pd.DataFrame | pa.Table:
     """Return the declared columns of a table, by their names and types; no cell is looked at.
 
-    The table is a pandas DataFrame, or one that speaks the Arrow PyCapsule interface (polars,
-    pyarrow, DuckDB) or the dataframe interchange protocol, else it is a ConfigurationError. It is
-    an InputError if its columns are not the declared ones and the one that names the patient, if
-    any, or one has a type that is not read.
+    The table is a pandas DataFrame, or speaks the Arrow PyCapsule interface (polars, pyarrow,
+    DuckDB) or the dataframe interchange protocol, else it is a ConfigurationError. It is an
+    InputError if the columns are not the declared ones and the patient's, or a type is not read.
     """
     also = () if patient_column is None else (patient_column,)
     needed = [*schema.measured_columns, *also]
@@ -71,10 +70,7 @@ def declared_tables(
 
 
 def rows_of(table: pd.DataFrame | pa.Table) -> pd.DataFrame:
-    """Return the rows of `declared_columns` as text and numbers, by their types alone.
-
-    It is an InputError if a cell of a column of objects has a type that is not read.
-    """
+    """Return the rows as text and numbers, by type; InputError for an object of an unread type."""
     if isinstance(table, pd.DataFrame):
         frame = table.reset_index(drop=True)
         for name, column in table.items():

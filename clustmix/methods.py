@@ -42,10 +42,7 @@ class ClustMix(Synthesizer):
     variation: float = 1.0
 
     def teacher(self) -> "Teacher":
-        """Return the classifier of images, which the guarantee covers at no further cost.
-
-        It is a ConfigurationError if no images were measured.
-        """
+        """Return the classifier of images, under the same guarantee; ConfigurationError if none."""
         from tasks.reporting.released_teacher import Teacher
 
         return Teacher.of(self.released_, self.schema)

@@ -23,8 +23,7 @@ _Model = TypeVar("_Model", bound=Synthesizer)
 def pool(models: Sequence[_Model], *, disjoint: bool = False) -> _Model:
     """Make one model of several that have measured different patients. Free: no row is read.
 
-    Noisy sums of different patients add up, so that T equal parts are worth one measurement of all
-    at ``mu / sqrt(T)``.
+    Noisy sums add up: T equal parts are worth one measurement of all at ``mu / sqrt(T)``.
 
     Parameters
     ----------

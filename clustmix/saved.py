@@ -1,7 +1,6 @@
 """A measurement as a file: the released arrays, and their guarantee.
 
-An uncompressed zip file of ``model.json``, in canonical JSON, and ``released.npz``. Nothing in it
-runs when it is read, and it holds no row.
+An uncompressed zip file of ``model.json`` (canonical JSON) and ``released.npz``: no code, no row.
 """
 
 import hashlib
@@ -34,10 +33,9 @@ class ModelRecord(Document):
     """The record of a measurement in its file.
 
     The notice is the guarantee in plain words, and whether a ledger counts it. Epsilon and delta
-    are those requested under the adjacency, and the number of patients is the declared one. Events
-    are the draws as they happened, in the form of `privacy.events.event_to_dict`; ``tainted`` means
-    that the noise can be drawn again. The vocabulary names each code of the arrays, and
-    ``released`` is the digest of the arrays.
+    are those requested under the adjacency, patients those declared. Events are the draws as they
+    happened, as `privacy.events.event_to_dict` writes them; ``tainted`` means that the noise can be
+    drawn again. The vocabulary names the codes of the arrays, ``released`` is their digest.
     """
 
     FILE: ClassVar[str] = "model.json"

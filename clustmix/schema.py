@@ -88,8 +88,7 @@ class DateColumn(_Declared, date_columns.DateColumn):
     Parameters
     ----------
     lower, upper, bins : str
-        First and last day, such as ``2015-01-31``, and ``year``, ``quarter``, ``month``, a number
-        of bins or their edges.
+        First and last day (``2015-01-31``); ``year``, ``quarter``, ``month``, a number, or edges.
     relative_to, format, timezone : str, optional
         Column from which this one is counted, in days; form of the cells, such as ``%d.%m.%Y``;
         zone whose day counts for moments with an offset.
@@ -116,8 +115,7 @@ class CategoricalColumn(_Declared, columns.CategoricalColumn):
     other : str, optional
         The level of every value that is not declared.
     groups, prefixes, numeric_ranges : mapping, default {}
-        Raw values, beginnings of raw values, and ranges ``(lower, upper)`` of numbers, by the level
-        that they belong to.
+        Raw values, their beginnings, and ranges ``(lower, upper)`` of numbers, by their level.
     missing : sequence of str, default ()
         Raw codes that mean "missing", such as ``?``.
     nullable : bool, default False
@@ -232,8 +230,7 @@ class Schema(_Declared, TableSchema):
     Parameters
     ----------
     columns : sequence of IntegerColumn, RealColumn, DateColumn and CategoricalColumn
-        The feature columns, in the order of the synthetic table. The column that names the patient
-        is not among them.
+        The feature columns, in the order of the synthetic table, without that of the patient.
     image : ImageColumns, optional
         Pixels of images as the feature columns, instead of `columns`.
     items : sequence of str, optional
@@ -272,9 +269,8 @@ class Schema(_Declared, TableSchema):
     def from_yaml(cls, path: str | Path) -> Self:
         """Read the key ``schema`` of a site file, or a file that is a schema alone.
 
-        That is plain YAML in UTF-8 of at most 1 MB, or the ``schema.json`` of a bundle. Anything
-        else, a FILL_IN that is left, and a declaration that is not acceptable are a
-        ConfigurationError of one line that names the keys.
+        That is plain YAML (UTF-8, at most 1 MB), or the ``schema.json`` of a bundle. Anything else,
+        a FILL_IN, and a bad declaration are a ConfigurationError of one line that names the keys.
         """
         path = Path(path)
         data = read_mapping(path)
@@ -317,9 +313,8 @@ class Schema(_Declared, TableSchema):
         """Draft a schema from a codebook, as ``clustmix init`` reads it, as `from_frame` does.
 
         Numbers with bounds have a bin for each of up to 20 values, else 10 of equal width; dates
-        have one a year. Empty cells are allowed unless the codebook excludes them. Identifiers and
-        free text are ignored. FILL_IN marks each fact that the codebook lacks. A file that is no
-        codebook is a ConfigurationError.
+        have one a year. Empty cells are allowed unless it excludes them. Identifiers and free text
+        are ignored. FILL_IN marks each fact that it lacks. Another file is a ConfigurationError.
         """
         from clustmix.drafts import of_codebook
 

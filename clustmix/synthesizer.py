@@ -55,11 +55,9 @@ class Synthesizer(Parameters):
     max_rows_per_patient : int, at least 1, default 1
         Rows of one patient that are used.
     patients : int, from 1 to 10,000,000,000, optional
-        About how many patients there are: a public, rounded number, by which a method may split
-        its budget. `sample` gives as many rows.
+        Rounded, public number of patients, for the split of the budget and the rows of `sample`.
     parts : int, from 1 to 1000, default 1
-        Number of measurements of other patients, this one included, that a pool will add up: by it
-        a method may split its budget.
+        Measurements that a pool will add up, this one included, for the split of the budget.
 
     Notes
     -----
@@ -254,8 +252,7 @@ class Synthesizer(Parameters):
         """Read a file that `save` has written, and return the fitted model.
 
         It is an IntegrityError if the file is missing or damaged, or its parts do not agree, and a
-        ConfigurationError if it is of another method than this class; `clustmix.Synthesizer` loads
-        any.
+        ConfigurationError if it is of another method; `clustmix.Synthesizer` loads any.
         """
         import pandas as pd
 

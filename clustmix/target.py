@@ -96,10 +96,7 @@ def checked(model: type[_Model], given: Mapping[str, Any], *, of: str) -> _Model
 def in_one_line(
     code: str, error: ValidationError, given: Mapping[str, Any], *, of: str, place: str = ""
 ) -> ConfigurationError:
-    """Return the refusal of a class: expected, found, and a pointer to the ranges.
-
-    If `place` names a file, no value of it is repeated.
-    """
+    """Return a class's refusal in one line; if `place` names a file, no value of it is repeated."""
     names = (
         {}
         if place

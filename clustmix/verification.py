@@ -73,13 +73,7 @@ class Bundle:
         return {one: pd.read_parquet(folder / f"{name}.parquet") for one, name in names.items()}
 
     def teacher(self) -> Teacher:
-        """Return the classifier of a release of images, covered by its guarantee at no cost.
-
-        Raises
-        ------
-        ConfigurationError
-            If the release has none: it is not one of ClustMix on images.
-        """
+        """Return the classifier of images, under the same guarantee; ConfigurationError if none."""
         from tasks.reporting.released_teacher import Teacher
         from tasks.reporting.teacher_files import TEACHER_FILE, no_teacher
 

@@ -1,8 +1,4 @@
-"""Check of a table against its declaration, before any charge.
-
-No noise is drawn. A summary of the cells and the broken rules are written for the owner of the
-installation alone. The caller gets the verdict only, and nothing is published.
-"""
+"""Check of a table against its declaration, before any charge."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Decisions of officers, proved by a signature: about a waiting release, and to take one back.
 
-A release is taken back on the list that readers check, then in the ledger. A run that dies in
-between leaves a release that readers refuse and that the ledger still has as published; the same
-command again finishes it.
+A release is taken back on the list that readers check, then in the ledger. If a run dies in
+between, readers refuse what the ledger still has as published; the same command again finishes it.
 """
 
 from collections.abc import Iterator
@@ -145,8 +144,7 @@ def revoke(
 def _affected(publisher: Publisher, release_id: str) -> tuple[LedgerEntry, dict[ReleaseRef, str]]:
     """Return the entry that paid, and the releases to revoke with their manifests' digests.
 
-    A release that paid comes first, with all its resamples and the pools that it is a part of; a
-    resample is revoked alone.
+    A release that paid comes first, then its resamples and pools; a resample is revoked alone.
     """
     entries = publisher.entries
     store, paid = entries.releases, {entry.entry_id: entry for entry in entries.all()}

@@ -133,8 +133,7 @@ def orchestrator(
 ) -> Iterator[SyncPrefectClient]:
     """Give a client of the server that the environment names.
 
-    A busy server is asked again `retries` times; a caller that repeats its calls needs none. Errors
-    hold neither the address nor the password.
+    A busy server is asked again `retries` times. Errors hold neither the address nor the password.
     """
     if not orchestrator_is_served():
         raise refusal("ORCHESTRATOR_UNREACHABLE unnamed")

@@ -1,9 +1,8 @@
 """A whole installation on one machine: orchestrator, cluster, workers, watcher, pages.
 
-Every part is a process on the loopback interface. ``supervisord.conf`` has their commands, and
-supervisord starts a part again when it ends. A part inherits addresses and passwords, and nothing
-else of Prefect, Dask or ours: a variable that an operator once exported for another purpose must
-not open a port or write a file here.
+Every part is a process on the loopback interface, its command in ``supervisord.conf``, and
+supervisord starts it again when it ends. A part inherits addresses and passwords, nothing else of
+Prefect, Dask or ours: a variable exported for another purpose must not open a port or write a file.
 """
 
 import importlib.util
@@ -50,10 +49,7 @@ _FOREIGN = ("PREFECT", "DASK", "CLUSTMIX_", "SUPERVISOR_")
 
 
 class Addresses(Record):
-    """Addresses of the parts of a started server; empty for a part that was not started.
-
-    The server is `ready` once every part answered.
-    """
+    """Addresses of a server's parts, empty if not started; `ready` once every part answered."""
 
     orchestrator: str
     scheduler: str = ""
@@ -93,11 +89,7 @@ def client_environment(folder: Path, addresses: Addresses) -> dict[str, str]:
 
 
 def parts_environment(settings: Settings, folder: Path, addresses: Addresses) -> dict[str, str]:
-    """Return the variables of every part.
-
-    The system's, our own settings as absolute paths, those of a client, and those of Prefect's
-    server and workers.
-    """
+    """Return the system's variables, our settings (absolute paths), a client's, and Prefect's."""
     # With a cluster of the operator's own, Dask's settings name its certificates.
     foreign = tuple(n for n in _FOREIGN if n != "DASK" or settings.dask_address is None)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
@@ -178,10 +170,9 @@ def start_server(
 ) -> tuple[Addresses, bool]:
     """Start every part and wait until each runs; change nothing where the server runs.
 
-    The page has this port, or else `PAGE_PORT` or a free one. The cluster has `n_workers`, by
-    default the number of the settings, at most one per core. `log` receives each step. Returns the
-    addresses, and False if the server ran already. If a part does not start, all parts are stopped
-    and a ServerError is raised.
+    The page has this port, else `PAGE_PORT` or a free one. The cluster has `n_workers`, by default
+    that of the settings, at most one per core. `log` receives each step. Returns the addresses, and
+    False if it ran already. If a part does not start, it is a ServerError, and all are stopped.
     """
     folder = ensure_private_directory(settings.server_home)
     with folder_locked(folder):

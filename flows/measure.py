@@ -20,8 +20,7 @@ from tasks.execution.runtime import run_of_request
 def measure_cohort(request: ReleaseRequest) -> State[None]:
     """Measure a dataset under differential privacy and seal what was measured.
 
-    The run ends with the private rows deleted. What it has sealed is published by another run, of
-    the flow "publish", which reads no row.
+    The run deletes the private rows. A run of "publish", which reads none, publishes what it seals.
 
     The run ends Completed; Refused or Withheld, which are ordinary ends; or Failed. Its message is
     public. No exception leaves the flow, because the orchestrator would pickle it to disk.

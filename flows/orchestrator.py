@@ -76,8 +76,7 @@ def start_server() -> int | None:
 
     It ends with this process; calls to its loopback port, which is returned, wait until it can
     answer. Call this after `tasks.execution.runtime.configure_prefect` and before Prefect is
-    imported, which then finds the server. It is None where a server is named, or Prefect is
-    imported and will start one by itself.
+    imported, which then finds it. None if a server is named, or an imported Prefect will start one.
     """
     if not _is_to_be_named():
         return None

@@ -152,9 +152,8 @@ class Publisher:
         """Publish other rows from the measurement of a published release, at no cost.
 
         `rows` is by default that of the release; `conditions` are declared levels by column. Soft
-        labels and distilled points are made if the release or this call requests them. Rows of
-        other draws of the noise are in a file of their own. `gate` is by default that of the
-        measured site file.
+        labels and distilled points are made if the release or this call asks. Rows of other draws
+        of the noise are in a file of their own. `gate` defaults to that of the measured site file.
         """
         measurement, new_id = self.published(release_id), new_release_id()
         entry = self.entries.of_release(release_id)

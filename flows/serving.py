@@ -36,8 +36,7 @@ def run(
     """Run the body of a flow and return the state in which it ends; nothing is raised.
 
     `about` is a dataset and the id of a release. A budget that does not allow a release, and a gate
-    that withholds one, are ordinary ends: their state has a name of its own and does not count as a
-    failure.
+    that withholds one, are ordinary ends: their state has a name of its own and is no failure.
     """
 
     def run_body(settings: Settings) -> State[None]:

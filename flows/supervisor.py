@@ -142,8 +142,7 @@ class Supervisor:
     def stop(self, first: Sequence[str] = ()) -> None:
         """End supervisord and every process of the server.
 
-        The parts named `first` end before the others, with all that they have started. It is a
-        ServerError if a process survives being killed.
+        Parts in `first`, with their children, end first. ServerError if a process survives a kill.
         """
         pid = self._ask("getPID")
         if pid is not None:
@@ -157,11 +156,7 @@ class Supervisor:
         self._configuration.unlink(missing_ok=True)
 
     def _end(self, names: Sequence[str] = ()) -> None:
-        """End the processes of these parts, or of all: each is asked to stop, and killed later.
-
-        A process that is asked to stop may have started another one, so they are looked for again
-        and again.
-        """
+        """End these parts or all: ask, then kill, and look again, as they may have started more."""
         asked: set[psutil.Process] = set()
         begin = time.monotonic()
         # A dying process has no mark any more.

@@ -26,9 +26,8 @@ app = Commands()
 def status() -> int:
     """Show parts, runs, waiting releases, arrivals and budgets.
 
-    The parts and whether each answers, the last runs and their ends, releases that wait for an
-    officer, arrivals, and the remaining budget of each dataset. Times are those of this machine;
-    exit code 1 if a part fails.
+    Whether parts answer, how the last runs ended, waiting releases, arrivals, and the remaining
+    budget of each dataset. Times are those of this machine. Exit code 1 if a part fails.
     """
     from flows.cli.progress import Progress
     from flows.local_server import join_server

@@ -21,10 +21,7 @@ _SECONDS = {
     "ingest": 2.5, "kip": 6.3, "mixing": 2.5, "train": 3.0, "mix": 1.0, "rounds": 1.0,
     "clustering": 1.0, "decode": 2.2, "output": 2.7, "report": 0.6,
 }  # fmt: skip
-"""Seconds of a stage with 100,000 rows on two cores, by the first word of its name.
-
-Only the ratios count: they give the share of a run that is done, and so the time left.
-"""
+"""Seconds of a stage (100,000 rows, two cores) by the first word of its name; only ratios count."""
 
 
 _EVERY = 10.0
@@ -32,10 +29,7 @@ _EVERY = 10.0
 
 
 class Progress(progress.Progress):
-    """A bar on a terminal while the block runs, and lines above it; nothing if it is quiet.
-
-    By default it is quiet where a program is answered.
-    """
+    """A bar on a terminal, with lines above; by default quiet where a program is answered."""
 
     def __init__(self, text: str = "", *, quiet: bool | None = None) -> None:
         quiet = terminal.answers_program() if quiet is None else quiet

@@ -147,8 +147,7 @@ def export(
 ) -> None:
     """Write the sealed sums of a release as a signed file that others pool.
 
-    It holds no row, and only what the noise has made public. Methods: clustmix on tables, and
-    naive_bayes.
+    It holds no row, only what the noise has made public. Methods: clustmix on tables, naive_bayes.
     """
     from flows.pooling import exported
     from storage.files.private import write_durably

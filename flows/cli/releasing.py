@@ -98,11 +98,10 @@ def check(
 ) -> None:
     """Check a table against its site file; nothing is charged.
 
-    Every row is read and checked against the declared rules. A summary of each column (cells that
-    were clipped, sent to other, missing or undeclared, and what would mend it) and violations are
-    written to a restricted file, and appear nowhere else without --show. The ledger records the
-    check; if the declarations change after a check, passed or not, the data card says so. Whether a
-    table passes is internal.
+    Every row is checked against the declared rules. A summary of each column (cells clipped, sent
+    to other, missing or undeclared, and what would mend it) and violations go to a restricted file,
+    and are shown only with --show. The ledger records the check; if the declarations change after a
+    check, passed or not, the data card says so. Whether a table passes is internal.
     """
     from flows.cli.progress import Progress
     from flows.site.site_file import load_site
@@ -243,10 +242,7 @@ def _answering(
 
 
 def _show_summary(records: Sequence[Mapping[str, Any]], refused: Iterable[str]) -> None:
-    """Write a line of each column with a fault, the worst first, the changes as YAML, refusals.
-
-    It is private, as the restricted file is: for the terminal of the owner alone.
-    """
+    """Write faulty columns, worst first, changes as YAML, and refusals; for the owner alone."""
     *faults, last = records
     rows = [
         [one["column"], _shares(one["shares"]) or _shares({"": one["share"]}), one["seen"]]

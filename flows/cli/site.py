@@ -60,9 +60,8 @@ def init(
 ) -> None:
     """Write a site file to fill in.
 
-    It has the column names and types of a table. Bounds, levels, units and missing codes come from
-    a codebook, or are left for you to declare, never from the records. Guesses are marked as such.
-    No row is read.
+    It has the column names and types of a table, of which no row is read. Bounds, levels, units and
+    missing codes come from a codebook, or are left for you to declare. Guesses are marked as such.
     """
     if ranges is not None:
         _show_ranges(ranges)

@@ -65,10 +65,7 @@ def console(stream: TextIO) -> Console:
 def line(
     text: str, *, style: str = "", until: int | None = None, stream: TextIO | None = None
 ) -> None:
-    """Write a text as it is, to standard output if no stream is named.
-
-    ``until`` says how many of its first characters have the style on a terminal; None: all.
-    """
+    """Write a text as it is; on a terminal its first `until` characters (None: all) are styled."""
     stream = stream or sys.stdout
     if style and stream.isatty():
         from rich.text import Text
@@ -88,10 +85,7 @@ def bar(share: float, width: int = 20) -> str:
 
 
 def facts(texts: Facts) -> None:
-    """Write texts beside their titles, wrapped unless they are `Whole`; no path is broken.
-
-    An empty text is left out.
-    """
+    """Write nonempty texts beside their titles, wrapped unless `Whole`; no path is broken."""
     for title, text in texts.items():
         start = f"{title + ':':<{_INDENT}}"
         if text and not isinstance(text, Whole):

@@ -1,7 +1,6 @@
 """Proposed declaration of a column for ``clustmix init``, from its name, type and codebook.
 
-Anything beyond the codebook is marked as a guess. No value of the table is read, so a proposal
-reveals nothing about a patient.
+Guesses are marked. No value of the table is read, so a proposal reveals nothing about a patient.
 """
 
 import re
@@ -52,10 +51,7 @@ class Proposal(NamedTuple):
 
 
 def proposal(name: str, stored: str | None, described: Variable | None) -> Proposal:
-    """Propose the declaration of a column.
-
-    `stored` is the kind by the type in a Parquet file, None without a type.
-    """
+    """Propose the declaration of a column; `stored` is its kind in a Parquet file, else None."""
     known = described or Variable(name=name)
     found = range_of(name, known.meaning, known.unit)
     kind, guessed = _kind(name, stored, known, found)
@@ -87,10 +83,7 @@ def proposal(name: str, stored: str | None, described: Variable | None) -> Propo
 
 
 def derivation(name: str, described: Mapping[str, Variable], names: Collection[str]) -> str:
-    """Propose the rule of a derived column as YAML; empty if neither codebook nor name has one.
-
-    `names` are the columns that it may be computed from.
-    """
+    """Propose a derived column's rule from `names` as YAML; empty if codebook and name lack it."""
     known = described.get(name, Variable(name=name))
     parts = re.split(r"\s*[+,]\s*", _AROUND.sub("", known.derived).strip())
     if len(parts) > 1 and {*parts} <= {*names}:

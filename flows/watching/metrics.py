@@ -1,8 +1,4 @@
-"""Metrics of an installation for Prometheus; no port is opened unless an address is set.
-
-Numbers are those of ``clustmix status``. The page asks for a password and, beyond the loopback
-interface, speaks TLS.
-"""
+"""Metrics of ``clustmix status`` for Prometheus; no port is opened unless an address is set."""
 
 import base64
 import hmac

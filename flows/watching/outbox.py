@@ -116,8 +116,7 @@ def read_cursor(folder: Path) -> Cursor | None:
 def notices(rows: tuple[LedgerEntry, ...], cursor: Cursor, *, owner: str) -> list[PublicEvent]:
     """Return the events about the rows after the watcher's place, in their order.
 
-    The rows are the whole journal; it is an IntegrityError if they lack that place. Only entries of
-    the installation `owner` have events.
+    The rows are the whole journal (else IntegrityError). Only entries of `owner` have events.
 
     Privacy
     -------
@@ -228,8 +227,7 @@ def take_up(
 ) -> list[str]:
     """Schedule anew the runs that a worker took and does not start; return their names.
 
-    `started` is the last start of the worker of each pool: a run that was taken before has lost its
-    worker, and waits for `_ORPHANED` only.
+    `started` is each pool's last start of a worker: a run taken before waits for `_ORPHANED` only.
     """
     from prefect.client.schemas.objects import StateType
     from prefect.states import Scheduled

@@ -34,11 +34,10 @@ PLOT_FORMATS = (".svg", ".pdf", ".png")
 class Prospect:
     """Expected errors of a release at one epsilon.
 
-    `releases` is the number that the lifetime budget of the cohort allows if nothing is spent.
-    Errors are half-widths of 95 % intervals by noise alone, in patients, for the size of a label
-    and for one code; None where the method does not count them. Noise hides a code with fewer
-    patients than the error. `drowned` are the columns whose codes it would hide if all codes were
-    equally frequent.
+    `releases` is the number that the cohort's lifetime budget allows if nothing is spent. Errors
+    are half-widths of 95 % intervals by noise alone, in patients, for the size of a label and for
+    one code; None where the method does not count them. Noise hides a code with fewer patients than
+    the error. `drowned` are the columns whose codes it would hide at equal frequency.
     """
 
     epsilon: float
@@ -78,8 +77,7 @@ class Planning:
     def method(self, epsilon: float, patients: int) -> tuple[Synthesizer, float]:
         """Return the method for this many patients of one row each, and its mu.
 
-        For fewer patients than are declared, mu grows in proportion, so that noise changes a share
-        as much as in the declared table.
+        For fewer patients than declared, mu grows in proportion: noise changes a share as much.
         """
         job = replace(
             self._job,
@@ -96,8 +94,7 @@ class Planning:
     def tables(self) -> dict[str, tuple[float, float]]:
         """Part of the squared budget of each table of events, and the error of a share.
 
-        That is of a kind or value among events, if every patient has some: the half-width of a 95 %
-        interval by noise alone.
+        The error is the half-width of a 95 % interval by noise alone, if every patient has events.
         """
         release, mu, found = self._job.synthesizer, self._job.mu, dict[str, tuple[float, float]]()
         for name, own in getattr(release, "tables_at", lambda mu: {})(mu).items():
@@ -214,8 +211,7 @@ def draw_prospects(
 ) -> None:
     """Draw the errors over epsilon, in percent of the patients, and the number of releases.
 
-    Where releases were tried, the utility comes first: the area under the curve of a model that is
-    trained on one, and on the rows themselves.
+    Tried releases come first: the area under the curve of a model of one, and of the rows.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import FormatStrFormatter, LogLocator

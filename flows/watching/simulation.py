@@ -33,9 +33,8 @@ _FACTORS, _RARE, _SIGNAL, _LOUDNESS, _STEPS = 3, 0.15, 3.0, 0.7, 20
 class Utility:
     """Utility of a release of rows that stand in for the table.
 
-    `auc` is the area under the curve on held-out rows, as mean over the labels, of a model trained
-    on the release, `auc_of_rows` that of one trained on the rows themselves. `one_way` is the mean
-    distance of the shares of a column.
+    `auc` is the held-out area under the curve, mean over labels, of a model trained on the release,
+    `auc_of_rows` of one of the rows themselves; `one_way` the mean distance of a column's shares.
     """
 
     rows: int
@@ -47,19 +46,10 @@ class Utility:
 class Simulation:
     """Releases of a job, of rows that stand in for its table, a row a patient.
 
-    Parameters
-    ----------
-    planning
-        Of the job; as many rows are released as it has patients, `MOST_PATIENTS` at most.
-    like
-        Synthetic rows of an earlier release of the table; rows by the public rule if None.
-
-    Raises
-    ------
-    ConfigurationError
-        If the data are images, of which no rows are made up.
-    InputError
-        If the rows are not of the declared schema, or too few.
+    As many rows are released as the job has patients, at most `MOST_PATIENTS`: those of `like`, an
+    earlier release of the table, or rows by the public rule. It is a ConfigurationError if the data
+    are images, of which no rows are made up, and an InputError if the rows are not of the declared
+    schema, or too few.
     """
 
     def __init__(self, planning: Planning, like: pd.DataFrame | None = None) -> None:

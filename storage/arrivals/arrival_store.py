@@ -131,8 +131,7 @@ class ArrivalStore:
     def waiting(self) -> tuple[Arrival, ...]:
         """Return the arrivals that a run should take now, in the order of acceptance.
 
-        An arrival whose run has died is among them. After a run that failed an arrival rests for a
-        while, so that a cause outside of it can be mended.
+        A dead run frees its arrival; after a failed one it rests, so that the cause can be mended.
         """
         with self._transaction() as rows:
             taken = rows.select("state = ?", ArrivalState.TAKEN)

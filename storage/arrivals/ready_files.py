@@ -1,10 +1,9 @@
 """The ready file: the announcement of a table in the landing place by its sender.
 
 The table is one file ``NAME``, or the files of one folder ``NAME``. The sender writes it as
-``NAME.part`` and renames it when it is complete; then ``NAME.ready.json`` appears beside it, all at
-once. That file lists every file of the table with its digest, and carries an HMAC under a key that
-sender and installation share. ``clustmix ready`` writes it, as does ``examples/announce.py`` for
-a sender without ClustMix.
+``NAME.part`` and renames it when complete; then ``NAME.ready.json`` appears beside it, all at once.
+That file lists every file of the table with its digest, and carries an HMAC under a key that sender
+and installation share. ``clustmix ready`` or, without it, ``examples/announce.py`` writes it.
 
 On an S3-compatible store the table is uploaded first and the ready file last; there every upload
 appears all at once, so that nothing is renamed.
@@ -98,8 +97,7 @@ class ReadyFile(Record):
     def check_names(self, ready_name: str) -> None:
         """Refuse names outside of the table (``ARRIVAL_NAME``); the error repeats none of them.
 
-        A ready file ``NAME.ready.json`` announces the file ``NAME``, or files below the folder
-        ``NAME``, and nothing else.
+        ``NAME.ready.json`` announces the file ``NAME``, or files below the folder ``NAME``, alone.
         """
         table = ready_name.removesuffix(READY_SUFFIX)
         for name in self.files:
@@ -194,8 +192,7 @@ def _mac(secret: bytes, body: dict[str, Any]) -> str:
 def _parts_of(path: Path) -> list[Path]:
     if not path.is_dir() or path.is_symlink():
         return [path]
-    # Hidden files, as Spark leaves them, are no part of a table. `open_regular` refuses anything
-    # that is neither a file nor a folder.
+    # Hidden files, as Spark leaves them, are no part; `open_regular` refuses other kinds of files.
     return sorted(
         part
         for part in path.rglob("*")

@@ -1,7 +1,6 @@
 """Public clinical ranges of adults: plausible bounds and clinical edges of a quantity.
 
-They help the author of a site file. A hospital's own codebook comes first, and a proposal from here
-is marked as a guess.
+They help to write a site file: a codebook comes first; a proposal from here is marked as a guess.
 """
 
 import re

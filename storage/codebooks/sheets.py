@@ -1,7 +1,6 @@
 """Codebooks that are sheets: a row for each column of a table, or for each of its codes.
 
-The line of headings is found by its words, and may follow a title. REDCap's data dictionary is a
-sheet with fixed headings and rules of its own.
+Headings are found by their words, below a title too; REDCap's dictionary has rules of its own.
 """
 
 import re
@@ -156,10 +155,7 @@ def _place(number: int) -> str:
 
 
 def _redcap(name: str, place: str, rows: list[_Cells]) -> Iterator[Variable]:
-    """Convert a field: a checkbox becomes a column for each choice; a text has a validation.
-
-    A field that branching logic may hide may be empty, whether it is required or not.
-    """
+    """Convert a field: a checkbox to a column per choice; one that logic may hide may be empty."""
     if len(rows) > 1:
         raise codebook_refusal("DUPLICATE", f"{place}: expected each variable once, in one row")
     is_shown = not rows[0].get("branching")

@@ -40,8 +40,7 @@ class Variable:
 
     `kind` ``"ignore"`` is an identifier or free text; bounds of dates are days; `missing` are raw
     codes; a `required` column has no empty cell; an `optional` one may be left out of a table.
-    `decimals` are declared; `derived` is a formula, or names of other columns; `unread` are the
-    unknown headings of its sheet.
+    `derived` is a formula, or names of other columns; `unread` are unknown headings of its sheet.
     """
 
     name: str

@@ -28,10 +28,7 @@ Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 """SHA-256 in hexadecimal, lower case."""
 
 KEPT = MappingProxyType({"kept": True})
-"""Validation context for a declaration that is stored in a measurement.
-
-Its query was run and is not run again, so rules for queries that were added since do not apply.
-"""
+"""Context of a stored declaration: newer rules for queries do not apply, as none is run again."""
 
 ReleaseId = Annotated[str, StringConstraints(pattern="^r-[0-9]{8}-[0-9a-f]{8}$")]
 """Id as `storage.files.refs.new_release_id` makes it."""

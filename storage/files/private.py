@@ -22,10 +22,9 @@ def ensure_private_directory(path: Path) -> Path:
     """Create a directory that only its owner can enter, or check that an existing one is such.
 
     Missing parents are created with the same mode. The mode of an existing directory is never
-    changed: a wrong setting must not lock others out of a folder that is not ours.
-
-    It is a ConfigurationError if the path cannot be made or written to, is a symbolic link or a
-    file, belongs to another user, or can be entered by group or others.
+    changed: a wrong setting must not lock others out of a folder that is not ours. It is a
+    ConfigurationError if the path cannot be made or written to, is a symbolic link or a file,
+    belongs to another user, or can be entered by group or others.
     """
     missing = [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
     try:
@@ -50,8 +49,7 @@ def ensure_private_directory(path: Path) -> Path:
 def open_private(path: Path, how: Literal["x", "a"]) -> BinaryIO:
     """Open a file of mode 0600, to write a new one (``x``) or to append to it (``a``).
 
-    No link is followed: a planted one could lead the content to a place that others can read. It is
-    a FileExistsError if a new file is requested and one exists.
+    No link is followed: a planted one could publish the content. ``x`` may raise FileExistsError.
     """
     flags = os.O_EXCL if how == "x" else os.O_APPEND
     flags |= os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -157,9 +155,8 @@ _STAGING_PREFIX = ".staging-"
 def write_folder(target: Path, files: Mapping[str, bytes]) -> None:
     """Write a folder of mode 0700 with files of mode 0600: all of it or, after a crash, none.
 
-    The parent is made with mode 0700 if missing. It is an IntegrityError if the folder exists, as
-    it is never replaced, and a ConfigurationError if a name is malformed (`check_file_name`) or the
-    parent is open to others.
+    A missing parent is made with mode 0700. It is an IntegrityError if the folder exists, as it is
+    never replaced, and a ConfigurationError if a name is malformed or the parent is open to others.
     """
     parent = ensure_private_directory(target.parent)
     staging = parent / f"{_STAGING_PREFIX}{target.name}-{os.urandom(4).hex()}"

@@ -25,17 +25,15 @@ _RUN_LOCK = ".alive"
 class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
     """A directory of mode 0700 for the unnoised intermediates of one run.
 
-    The process that created it holds a lock on it for as long as it lives. The operating system
-    frees the lock when the process dies in whatever way, and `purge_abandoned` then finds the
-    directory. Use it as a context manager: leaving the block purges it.
+    Its process holds a lock on it. However the process dies, the system frees the lock, and
+    `purge_abandoned` then finds the directory. Leaving the block of the context manager purges it.
 
     Privacy
     -------
     Every file is raw or derived from raw data without noise, except what a caller seals with
-    `write_once`. Nothing here may be read by another user: modes are 0700 and 0600 and the
-    process umask is set to 077 when a workspace is created, for libraries that open files
-    themselves; core dumps are off from then on. Deleting does not overwrite the disk: put the root
-    on an encrypted file system.
+    `write_once`. Nothing here may be read by another user: modes are 0700 and 0600; from then on
+    the process has the umask 077, for libraries that open files themselves, and no core dumps.
+    Deleting does not overwrite the disk: put the root on an encrypted file system.
     """
 
     def __init__(self, root: Path, run_id: str, lock: int) -> None:
@@ -94,9 +92,8 @@ class PrivateWorkspace(AbstractContextManager["PrivateWorkspace"]):
 def store_arrays(path: Path, **arrays: NDArray[Any]) -> None:
     """Write named arrays into the workspace of a run, for worker processes that know its path.
 
-    The file lies directly in the workspace and is replaced if it exists, all at once. Arrays are of
-    any shape and of a numeric, boolean or fixed-width text type (ValueError of Python objects,
-    which would be pickled).
+    The file lies directly in the workspace and is replaced all at once. Arrays have any shape and a
+    numeric, boolean or fixed-width text type (ValueError for objects, which would be pickled).
     """
     with replaced(path) as handle:
         write_npz(handle, arrays)

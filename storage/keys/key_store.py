@@ -26,9 +26,8 @@ class KeyStore:
     ``pipeline.key`` and ``pipeline.pub`` sign releases. ``ledger.key`` and ``landing.key`` hold 32
     random bytes each: the keys of request digests and of arrivals. People put public keys into
     ``officers/NAME.pub``, and into ``retired/NAME.pub`` each ``pipeline.pub`` that was replaced.
-
-    The first key creates the folder, with mode 0700. Every method raises a ConfigurationError if a
-    file is damaged or open to others.
+    The first key creates the folder, with mode 0700. A file that is damaged or open to others is a
+    ConfigurationError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,8 +67,7 @@ class KeyStore:
 
         Privacy
         -------
-        They allow releases of any table, within the budget. Only the sender of the landing place
-        gets them.
+        They allow releases of any table, within the budget: only the sender gets them.
         """
         return make_secret(ensure_private_directory(self._folder) / "landing.key")
 

@@ -152,9 +152,8 @@ class SigningKey:
     def create(cls, path: Path) -> Self:
         """Create a key, and write it and its public key to two new files.
 
-        The private key has mode 0600; the public one lies beside it with the suffix ``.pub``. It is
-        a ConfigurationError if one of them exists, the name ends in ``.pub``, or the folder cannot
-        be written to.
+        The private key has mode 0600; the public one beside it has the suffix ``.pub``. It is a
+        ConfigurationError if one exists, the name ends in ``.pub``, or the folder is not writable.
 
         Privacy
         -------

@@ -43,10 +43,7 @@ _UNCHAINED: Mapping[str, Any] = MappingProxyType(
 
 
 def check_head(rows: Sequence[LedgerEntry], head: tuple[int, str] | None) -> None:
-    """Refuse a journal that lacks an exported head (IntegrityError).
-
-    The rows are the whole journal, and were read after the head.
-    """
+    """Refuse a whole journal, read after its exported head, that lacks it (IntegrityError)."""
     if head is None or head == (0, GENESIS_HASH):
         return
     sequence, row_hash = head

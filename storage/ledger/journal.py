@@ -61,10 +61,7 @@ class Journal(ABC):
         )
 
     def read(self, *, checked: bool = False) -> _Snapshot:
-        """Return the rows; if `checked`, table and triggers are checked as well.
-
-        It is an IntegrityError if a row cannot be decoded.
-        """
+        """Return the decoded rows (else IntegrityError); if `checked`, check table and triggers."""
 
         def work(connection: Connection) -> _Snapshot:
             if checked:
@@ -79,8 +76,7 @@ class Journal(ABC):
         """Return the result of `work`, which appends to the verified journal, and the last row.
 
         The journal must contain the exported head (IntegrityError). Transactions that write take
-        turns, each after the commit of the one before. At return the commit is on disk; if `work`
-        raises, nothing is recorded.
+        turns. At return the commit is on disk; if `work` raises, nothing is recorded.
         """
 
         def verified(connection: Connection) -> tuple[_T, LedgerEntry | None]:

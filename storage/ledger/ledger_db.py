@@ -50,10 +50,7 @@ class HeadFile:
         self._path = Path(path)
 
     def read(self) -> tuple[int, str] | None:
-        """Return sequence and hash, or None before the first head.
-
-        A damaged file is an IntegrityError, one that cannot be read a LedgerError.
-        """
+        """Return (sequence, hash) or None; IntegrityError if damaged, LedgerError if unreadable."""
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -99,14 +96,12 @@ class Reservation:
 class LedgerDatabase:
     """The ledger of all cohorts of a site.
 
-    Threads and forked processes may share an instance; results are on disk at return.
-
-    `location` is the path of an SQLite file, made with mode 0600, or the ``postgresql://`` address
-    of a database, which is a secret. `head_file`, in another folder, receives the head after every
-    commit. All methods raise an IntegrityError for a journal that does not verify, or that lacks
-    the exported head because an older copy was restored; and a LedgerError for a ledger that cannot
-    be used, or whose file group or others can read. MissingExtra names the packages that a ledger
-    needs, if they are not installed.
+    Threads and forked processes may share an instance; results are on disk at return. `location` is
+    the path of an SQLite file, made with mode 0600, or the ``postgresql://`` address of a database,
+    which is a secret. `head_file`, in another folder, receives the head after every commit. All
+    methods raise an IntegrityError for a journal that does not verify, or that lacks the exported
+    head because an older copy was restored; and a LedgerError for a ledger that cannot be used, or
+    whose file group or others can read. MissingExtra names packages that are not installed.
     """
 
     def __init__(self, location: Path | str, *, head_file: Path | None = None) -> None:
@@ -135,9 +130,8 @@ class LedgerDatabase:
         entry is RESERVED. With `unless_burned` it is Withheld where the last charge of the dataset
         burned: a cause that persists must not spend the budget.
 
-        It is BudgetRefused, and nothing is recorded, if the amount does not fit under a cap; a
-        LedgerError by `Books.reserve` and `Books.paid_for`, and an IntegrityError if the exported
-        head is gone.
+        It is BudgetRefused, and nothing is recorded, if the amount exceeds a cap; a LedgerError by
+        `Books.reserve` and `Books.paid_for`, and an IntegrityError without the exported head.
         """
 
         def work(books: Books) -> Reservation:
@@ -162,11 +156,9 @@ class LedgerDatabase:
 
         `digest` is the SHA-256 of the result, in hexadecimal: SEALED needs it and later rows keep
         it; a check that ends in VOID gives the digest of the declarations. `note` is a public code
-        or a remark of one line; `signers` are the key ids of people whose signatures the caller has
-        verified.
+        or a remark of one line; `signers` are key ids whose signatures the caller has verified.
 
-        It is a LedgerError if the rules of `Books.move` forbid it, and a ConfigurationError if a
-        text is malformed.
+        It is a LedgerError if `Books.move` forbids it, a ConfigurationError for a malformed text.
         """
         return self._write(
             lambda books: books.move(entry_id, state, expected_from=expected_from, **noted),
@@ -179,11 +171,9 @@ class LedgerDatabase:
         """Enter a charge by hand, for spending that bypassed this ledger.
 
         It records the past, so that it may exceed a cap. It counts under every cap of the cohort
-        and of its datasets. No adjustment gives back.
-
-        `reason` is one public line. `signers` are the key ids of two people who have signed
-        `entry_id`, from `new_entry_id`; the caller has verified their signatures. It is a
-        LedgerError if they are not two, or the entry exists.
+        and of its datasets. No adjustment gives back. `reason` is one public line. `signers` are
+        the key ids of two people who have signed `entry_id`, from `new_entry_id`; the caller has
+        verified their signatures. It is a LedgerError if they are not two, or the entry exists.
         """
         return self._write(
             lambda books: books.adjust(
@@ -217,9 +207,8 @@ class LedgerDatabase:
     ) -> Balance:
         """Return the balance of a cohort now: its spending, and the rest under its caps.
 
-        With a dataset, its cap counts besides those of the cohort; with a partition, the balance is
-        that of the part. `caps` are those of the next entry, which hold where they are smaller than
-        the recorded ones.
+        With a dataset, its cap counts too; with a partition, the balance is that of the part.
+        `caps` are those of the next entry, which hold where smaller than the recorded ones.
         """
         rows, now = self._journal.read()
         return Spending(rows).balance(cohort, dataset, partition, caps=caps, now=now)

@@ -32,9 +32,8 @@ TIMEOUT_SECONDS = 30
 
 URL_SCHEMES = ("postgresql://", "postgres://")
 
-# Each transaction that writes holds this lock until its commit. The next one reads that commit,
-# since each of its statements sees what was committed before it (READ COMMITTED). LOCK TABLE would
-# do the same but needs the right to UPDATE.
+# A writer holds this lock until its commit, which the next one reads, as a statement sees what was
+# committed before it (READ COMMITTED). LOCK TABLE would need the right to UPDATE.
 _LOCK = 0x636C7573746D6978
 
 # A policy that hides rows is an error instead of a shorter journal.
@@ -74,12 +73,10 @@ _CATALOGUE: dict[str, list[tuple[Any, ...]]] = {
 class PostgresJournal(Journal):
     """A journal on a server that is durable and proves its identity.
 
-    Over a network that is ``sslmode=verify-full``. A malformed address, or one that asks for an
-    unprotected connection, is a ConfigurationError. A server with ``fsync`` off, or a role without
-    rights, is a LedgerError.
+    Over a network that is ``sslmode=verify-full``. An address that is malformed or unprotected is a
+    ConfigurationError; a server with ``fsync`` off, or a role without rights, is a LedgerError.
 
-    If the connection is lost in a commit, nobody knows whether the commit took place: take the step
-    as charged, and read the ledger again.
+    If the connection is lost in a commit, take the step as charged, and read the ledger again.
     """
 
     _CLOCK = """SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC',

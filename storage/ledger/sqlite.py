@@ -25,8 +25,7 @@ _COLUMNS = ",\n    ".join(
     if name != "sequence"
 )
 
-# SQLite keeps the text of these statements, which must stay as it is here. So the table is written
-# out as well: another version of SQLAlchemy may format it in another way.
+# SQLite keeps these texts, which must never change; SQLAlchemy might write the table otherwise.
 _STATEMENTS = {
     "journal": f"""CREATE TABLE journal (
     sequence INTEGER PRIMARY KEY,
@@ -47,10 +46,7 @@ BEGIN SELECT RAISE(ABORT, 'the journal is append-only: INSERT must continue it')
 
 
 class SqliteJournal(Journal):
-    """A journal in a file of mode 0600, in an existing folder.
-
-    It is a LedgerError if group or others can read the file, or it cannot be created.
-    """
+    """A journal in a file of mode 0600, in an existing folder, else a LedgerError."""
 
     _CLOCK = "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
 

@@ -26,10 +26,9 @@ def find(name: str, *, places: DataPlaces | None = None) -> Path:
     """Return the file of a public dataset.
 
     The places are tried in this order: the folder of ``CLUSTMIX_DATA_DIR``; an earlier download;
-    the publisher. A file that is made of published ones is kept among the downloads.
-
-    The SHA-256 of the file, or of each member it was built from, has been compared with that of the
-    publisher. It is an InputError if the name is unknown, a file differs, or none is available.
+    the publisher. A file that is made of published ones is kept among the downloads. The SHA-256 of
+    the file, or of each member it was built from, has been compared with that of the publisher. It
+    is an InputError if the name is unknown, a file differs, or none is available.
     """
     places = load_settings().data_places if places is None else places
     dataset = DATASETS.get(name)

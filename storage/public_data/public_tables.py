@@ -49,9 +49,8 @@ _NO_DRUG = "No"
 def items_of(encounters: pd.DataFrame) -> pd.DataFrame:
     """Turn encounters into sets of items.
 
-    `encounters` is the table of the dataset. The result has a row for each of its rows, in order:
-    ``patient_nbr``, a column of 0 and 1 for each of `ITEMS`, ``readmitted``. A diagnosis in no
-    range, such as a missing one, is no item.
+    `encounters` is the table of the dataset; row by row the result has ``patient_nbr``, a column of
+    0 and 1 for each item of `ITEMS`, ``readmitted``. A diagnosis in no range, or missing, is none.
     """
     drugs = (encounters[list(DRUGS)] != _NO_DRUG).to_numpy(dtype=np.uint8)
     diagnoses = np.zeros((len(encounters), len(ITEMS) - len(DRUGS)), dtype=np.uint8)
@@ -94,21 +93,11 @@ def _place(code: str) -> int:
 class PublicDataset:
     """A dataset that anybody may read.
 
-    Attributes
-    ----------
-    relative_path
-        Place of a copy under a data folder.
-    sha256
-        Digest of the copy; None if only members are published.
-    url
-        Address of the publisher's zip archive of the members, or, if it ends with a slash, of the
-        folder that holds each of them compressed (``.gz``).
-    members
-        SHA-256 of each published file, decompressed, by its name.
-    of
-        Name of the dataset that this one is derived from, instead of members.
-    build
-        Makes the file, not compressed, from the verified members.
+    `relative_path` is the place of a copy under a data folder, `sha256` its digest, or None if only
+    members are published. `url` is the address of the publisher's zip archive of the members, or,
+    if it ends with a slash, of the folder that holds each of them compressed (``.gz``). `members`
+    has the SHA-256 of each published file, decompressed, by its name; a derived dataset has instead
+    `of`, the name of its origin. `build` makes the file, not compressed, from the verified members.
     """
 
     name: str

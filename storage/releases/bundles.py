@@ -32,8 +32,7 @@ def totals_of(events: Sequence[Event], *, adjacency: Adjacency, delta: float) ->
     """Add up the events of a release; ConfigurationError if their adjacency does not allow it.
 
     `mu` and `rho` are the total of Gaussian differential privacy, ``rho = mu**2 / 2``; `epsilon` is
-    at the given delta and under the given adjacency, `replace_one_epsilon` at the same delta for
-    the replacement of one patient.
+    at this delta and adjacency, `replace_one_epsilon` at this delta if one patient is replaced.
     """
     composed = Composed(events=tuple(events))
     accountant = GaussianAccountant(adjacency=adjacency).compose(composed)
@@ -78,8 +77,7 @@ class VerifiedBundle:
     """A bundle whose files and numbers agree with its signed manifest.
 
     Compare the digest of the manifest with the one in the ledger: anybody with the pipeline's key
-    can sign a bundle that was never charged. The officer's key id and reason are None
-    if no approval was needed.
+    can sign a bundle that was never charged. Without approval, the officer's fields are None.
     """
 
     path: Path
@@ -95,9 +93,8 @@ def verify_bundle(
 ) -> VerifiedBundle:
     """Verify a bundle with nothing but the bundle and public keys.
 
-    Keys in `trusted` may sign a manifest, those in `officers` may approve. If `officers` is None,
-    `trusted` may do both, and an officer could sign a manifest; so give both where they are known.
-    Each part of a pool is signed by one of `trusted`.
+    Keys in `trusted` sign manifests and the parts of a pool, those in `officers` approve. If these
+    are None, `trusted` may do both, and an officer could sign a manifest: give both where known.
 
     It is an IntegrityError if a signature is wrong or of an unknown key; a file is missing, extra,
     changed or not a regular file (names it); the manifest is malformed (names the field); mu, rho

@@ -55,14 +55,13 @@ class Manifest(Document):
     the form of `privacy.events.event_to_dict`; mu is their total under Gaussian differential
     privacy, and ``rho = mu**2 / 2``. Epsilon follows from it at `delta` under `adjacency`, and
     `replace_one_epsilon` for neighbours that differ in the data of one patient. The privacy unit is
-    the data that one neighbour adds or removes. A release that is `tainted`, by a noise source for
-    tests, cannot be published. The digests are those of the sealed measurement and of every file of
-    the bundle but the manifest and its signatures. The requester is the key id of the person who
-    asked for the measurement, known where approval is needed. A resample may be restricted to a
-    level by column; it names the release whose measurement it uses, which paid for it.
-    `pooled` are the parts of a pool, each a signed document of `storage.releases.signatures`.
-    `corrected_after_checks` counts the checks of the table by other declarations
-    of the dataset when this one was asked for.
+    the data that one neighbour adds or removes. A release `tainted` by a noise source for tests
+    cannot be published. The digests are those of the sealed measurement and of every file of the
+    bundle but manifest and signatures. The requester is the key id of the person who asked for the
+    measurement, known where approval is needed. A resample may be restricted to a level by column;
+    it names the release that paid, whose measurement it uses. `pooled` are the parts of a pool,
+    each a signed document of `storage.releases.signatures`. `corrected_after_checks` counts the
+    checks of the table by other declarations of the dataset before this request.
     """
 
     FILE: ClassVar[str] = MANIFEST_FILE

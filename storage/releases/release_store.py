@@ -43,8 +43,7 @@ class ReleaseStore:
         """Refuse a store that could not take a release of a dataset; makes nothing.
 
         Ask before the budget is charged: a release that cannot be published is paid for all the
-        same. It is a ConfigurationError if the root or the dataset's folder is not a folder, or is
-        not writable.
+        same. It is a ConfigurationError if the root or the dataset's folder is no writable folder.
         """
         folders = (self.root, *(() if dataset is None else (self.root / dataset,)))
         for folder in folders:
@@ -76,10 +75,8 @@ class ReleaseStore:
         """Publish a bundle and return its folder: all of it or, after a crash, none of it.
 
         The bundle is written to a staging folder of the same file system, verified there as a
-        reader would verify it, forced to the disk, dated to the day and renamed.
-
-        It is Withheld if `require_publishable` says so, and an IntegrityError if the release
-        exists or its reader would refuse it.
+        reader would verify it, forced to the disk, dated to the day and renamed. It is Withheld if
+        `require_publishable` says so, an IntegrityError if it exists or its reader would refuse it.
         """
         require_publishable(manifest)
         ref, content = manifest.ref, manifest.to_bytes()

@@ -1,8 +1,7 @@
 """The signed list of revoked releases, in the root of the release store.
 
-A published bundle cannot be recalled, so the verification of a bundle consults this list. The list
-only grows. A reader needs a fresh copy: an old one has a valid signature and fewer
-entries.
+A published bundle cannot be recalled, so its verification consults this list, which only grows. A
+reader needs a fresh copy: an old one has a valid signature and fewer entries.
 """
 
 import os
@@ -94,9 +93,8 @@ def list_revocations(
 ) -> tuple[Revocation, ...]:
     """Add releases to the list of a store, and return those that were not on it.
 
-    The new list is on disk when the call returns, signed with the key of the pipeline. Entries
-    never change. If the present list does not verify with one of the `trusted` keys
-    (IntegrityError), nothing is written.
+    The new list is on disk at return, signed with the key of the pipeline. Entries never change.
+    Nothing is written if the present list does not verify with a `trusted` key (IntegrityError).
     """
     path = store.root / REVOKED_FILE
     with store.locked():

@@ -1,8 +1,7 @@
 """Signatures: of the pipeline under a manifest, and of an officer under an approval.
 
 Each document is a canonical JSON file beside the manifest. The signature covers all its other
-fields, after a prefix that names the kind of document, so that a signature under one kind never
-holds for another.
+fields, after a prefix of the kind of document, so that it never holds for another kind.
 """
 
 import base64

@@ -35,8 +35,7 @@ _FORMULA = re.compile(r"[=@]|[+-].*[(|!]")
 def raw_text(value: object) -> str:
     """Return the text of a raw value, for comparison with codes and levels.
 
-    Text loses its outer blanks, and a whole number has one form independent of its type
-    (``3``, ``3.0`` and ``"3"`` are all ``"3"``).
+    It loses its outer blanks; a whole number has one form: ``3``, ``3.0`` and ``"3"`` are ``"3"``.
     """
     if isinstance(value, str):
         return value.strip()
@@ -68,8 +67,7 @@ def _declared_text(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    # Releases are read in terminals, browsers and spreadsheets: no control character, no mark of
-    # text direction, no lone surrogate.
+    # Releases are read in terminals and browsers: no control or direction mark, no lone surrogate.
     if not text.isprintable():
         raise ValueError("expected one line of text with printable characters")
     return text
@@ -263,9 +261,8 @@ Column = NumericColumn | CategoricalColumn
 def codes_asked(column: Column, asked: str | None) -> NDArray[np.bool_]:
     """Return a mask (k,) of the codes of a column that meet a condition.
 
-    A condition is a declared level, a range ``LOW..HIGH`` of whole bins (from the start of one bin
-    up to the start of another, excluded, or up to the upper bound), a number with its own bin,
-    or None for a missing cell. Anything else is a ValueError.
+    A condition is a declared level, a range ``LOW..HIGH`` of whole bins (between starts of bins, or
+    to the upper bound), a number with its own bin, or None for a missing cell; else a ValueError.
     """
     found = np.zeros(column.n_codes, dtype=np.bool_)
     if asked is None:

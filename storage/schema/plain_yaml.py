@@ -51,10 +51,7 @@ def constructed(text: str | bytes) -> Any:
 
 
 def refusal(code: str, text: str, faults: Sequence[str] = ()) -> ConfigurationError:
-    """Return an error of one printable line, whatever text the file contributes.
-
-    Several faults also stay one line each, for callers that list them.
-    """
+    """Return an error of one printable line (or a line for each fault), whatever the file holds."""
     error = ConfigurationError(code, _printable(text + SEPARATOR.join(faults)))
     if len(faults) > 1:
         error.faults = tuple(map(_printable, faults))
@@ -107,8 +104,7 @@ def _parse(text: str, path: Path) -> tuple[yaml.Node, Callable[[], dict[Any, Any
         if node is not None and n_nodes <= MAX_NODES:
             data = loader.construct_document(node)
     except Exception as error:
-        # The constructors of PyYAML raise nearly everything: KeyError for !!bool "x", IndexError
-        # for !!int "", OverflowError for a character beyond Unicode.
+        # PyYAML raises nearly everything: KeyError for !!bool "x", IndexError for !!int "", etc.
         problem = f"{path.name}: expected plain YAML, found an error{_problem(error)}"
     if problem is not None:
         raise refusal("SITE_UNREADABLE", problem)

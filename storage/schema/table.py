@@ -1,8 +1,7 @@
 """The public schema of one table: declared columns, bounds, bins, levels and the label.
 
-A schema comes from public knowledge (a codebook, a data dictionary, a clinical range) and is
-written before a record is read. Nothing is inferred from rows, so functions of the schema alone
-cost no privacy budget.
+A schema comes from public knowledge (codebook, data dictionary, clinical range) and is written
+before a record is read. Nothing is inferred from rows, so functions of it cost no privacy budget.
 """
 
 from collections import Counter

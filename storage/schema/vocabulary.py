@@ -1,7 +1,6 @@
 """The vocabulary of a sealed measurement: names of the codes in its arrays.
 
-The meaning of a code is its place in an ordered list of names, so a measurement stores these lists.
-A schema that decodes it is compared with them.
+A code is a place in a stored, ordered list of names, with which a decoding schema is compared.
 """
 
 from collections.abc import Iterator
@@ -24,8 +23,7 @@ MISSING_CODE = "(missing)"
 class _CodedColumns(Record):
     """Consecutive columns whose codes have the same names, such as the pixels of an image.
 
-    Columns have the order of the arrays. `codes` are names from code 0 on: a level, or the bin
-    ``[lower, upper)``.
+    In the order of the arrays. `codes` are names from code 0: levels, or bins ``[lower, upper)``.
     """
 
     names: Annotated[tuple[str, ...], Field(min_length=1)]

@@ -1,9 +1,8 @@
 """Cells as text and numbers, each converted by itself.
 
-A reader of private rows returns columns of three kinds: text, whole numbers and floating-point
-numbers. The declared type of the column decides; a database may mix types in a column, so its cells
-are all text. Nothing is inferred from values, and equal cells are not merged: 1.1 and 1.10 of a
-database are two texts.
+A reader of private rows returns columns of text, whole numbers or floating-point numbers, by the
+declared type of the column; a database may mix types in a column, so its cells are all text.
+Nothing is inferred from values, and equal cells are not merged: 1.1 and 1.10 are two texts.
 """
 
 import re
@@ -45,8 +44,7 @@ def distinct(cells: pd.Series) -> tuple[Indices, list[str]]:
 
     Privacy
     -------
-    The text of a cell is a function of that cell. Order and number of the texts are not: use the
-    list for lookups only.
+    A cell's text is a function of that cell. Order and number of texts are not: for lookups only.
     """
     if cells.dtype == object:
         cells = pd.Series(_texts(cells), dtype=object)
@@ -108,10 +106,7 @@ class NumberMarks(NamedTuple):
 def with_plain_numbers(
     frame: pd.DataFrame, columns: Sequence[object], marks: NumberMarks
 ) -> pd.DataFrame:
-    """Return the rows with plain numbers in the numeric columns, each cell by itself.
-
-    A declared missing code stays as it stands in the file.
-    """
+    """Return the rows with plain numbers in `columns`, by cell; missing codes stay as written."""
     plain = {}
     for column in columns:
         if isinstance(column, NumericColumn) and not column.is_date and column.name in frame:
@@ -194,10 +189,7 @@ def sql_is_read(kind: str) -> bool:
 
 
 def type_refused(column: str, kind: str) -> ClustMixError:
-    """Return the error for a column of a type that is not read.
-
-    Brackets are cut off: there the text of a type may list levels that come from the rows.
-    """
+    """Return the error for an unread type, cut at brackets, which may list levels of the rows."""
     return refusal("COLUMN_TYPE", column=column, kind=re.split(r"[(\[<]", kind)[0] or kind[:1])
 
 

@@ -1,7 +1,4 @@
-"""Reader of a cohort: chunks of the requested columns; a source that changes is refused.
-
-The state of its files at one moment is hashed in parallel.
-"""
+"""Reader of a cohort in chunks; files are hashed in parallel, and refused if they change."""
 
 import hashlib
 import json
@@ -59,10 +56,7 @@ class Fingerprint:
     digests: tuple[bytes, ...] = field(repr=False)
 
     def content_sha256(self, cells: Sequence[object] = ()) -> str:
-        """Return a digest of all files in the order of reading.
-
-        It includes the `cells` that are names of folders: partition keys, or labels of images.
-        """
+        """Return a digest of all files in order, with `cells` that folders name (keys, labels)."""
         whole = hashlib.sha256(b"".join(self.digests))
         if cells:
             whole.update(json.dumps(cells).encode())
@@ -113,9 +107,8 @@ _Answer = TypeVar("_Answer")
 class CohortReader:
     """Reads the rows of one source.
 
-    A public dataset is found by its name in `places`, else in those of the environment
-    (InputError if it is unavailable). A FHIR export is collected in the private folder `scratch`;
-    `beside` are readers of tables of events.
+    A public dataset is found in `places`, else in those of the environment (else InputError). A
+    FHIR export is collected in the private folder `scratch`; `beside` read tables of events.
 
     Privacy
     -------
@@ -143,8 +136,7 @@ class CohortReader:
     def header(self) -> tuple[str, ...]:
         """Return the column names of the source without fetching a row (InputError).
 
-        Show them only after a person has confirmed that they are names: the first line of a text
-        file without a header is a patient.
+        Show them only once a person has confirmed them: without a header, they are a patient.
         """
         names, _ = self._ask(lambda table: table.described())
         check_names(names)
@@ -157,11 +149,10 @@ class CohortReader:
     def chunks(self, columns: Sequence[str], chunk_rows: int = 50_000) -> Iterator[pd.DataFrame]:
         """Read the requested columns from the first row to the last.
 
-        A frame has at most `chunk_rows` rows, so memory is bounded. No frame is empty.
-        The index of a frame is the position of the row in the source, from 0; rows that `select`
-        drops are counted. Cells of a text file are text exactly as written, ``None``, ``NA`` and
-        the empty cell included. Parquet columns are text or numbers by their type; all cells of a
-        query are text. See `storage.sources.cells`.
+        A frame has 1 to `chunk_rows` rows, so memory is bounded. Its index is the position of the
+        row in the source, from 0; rows that `select` drops are counted. Cells of a text file are
+        text exactly as written, ``None``, ``NA`` and the empty cell included. Parquet columns are
+        text or numbers by their type; all cells of a query are text (`storage.sources.cells`).
 
         It is an InputError if a column is absent, the source cannot be parsed, or it changed while
         it was read (code ``SOURCE_CHANGED``, raised after the last frame: discard the results). A
@@ -174,10 +165,9 @@ class CohortReader:
     ) -> tuple[Fragment, ...] | None:
         """Divide Parquet files or images in order for parallel workers; None for other sources.
 
-        Call `check_unchanged` after the last is read. The number of fragments must not depend on
-        the data, since it is visible in a cluster. `map` is the method of an executor, None a plain
-        loop. It is an InputError if a column is absent, a file cannot be read, or the source
-        changed since `content_sha256`.
+        Call `check_unchanged` at the end. A cluster shows the number of fragments, so it must not
+        depend on the data. `map` is the method of an executor, None a plain loop. It is an
+        InputError if a column is absent, a file cannot be read, or the source has changed.
         """
         if not reader_of(self._source.kind).divisible:
             return None

@@ -117,8 +117,7 @@ class _Query(SourcePlace):
     def _one_select(cls, query: str, info: ValidationInfo) -> str:
         if info.context == KEPT:
             return query
-        # Databases and parsers may read comments, escapes and dollar quotes differently, so these
-        # are refused; the rest is parsed.
+        # Databases may read comments, escapes and dollar quotes differently, so these are refused.
         if any(not (c.isprintable() or c in "\n\t\r") for c in query):
             raise ValueError("the query must hold printable characters only")
         bare = _QUOTED.sub(" ", query.strip().removesuffix(";"))
@@ -170,10 +169,7 @@ class _Query(SourcePlace):
         return self.public | self._names(*self.patient_local)
 
     def check_patient_local(self, unit: str | None) -> None:
-        """Refuse (ValueError) a query that is not proved to act on one patient at a time.
-
-        `unit` is the column that names the patient, None if every row is another patient.
-        """
+        """Refuse (ValueError) a query that `storage.sources.patient_local` does not prove."""
         from storage.sources.patient_local import check_patient_local
         from storage.sources.sql_queries import parse_query
 

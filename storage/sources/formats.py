@@ -87,8 +87,7 @@ class CsvTable(SourceTable):
         names, _ = self.described()
         if not self._line.endswith("\n"):  # no row, and the parser refuses such a header
             return
-        # pandas.read_csv pads a row that is too short and, with a choice of columns, accepts a row
-        # that is too long, whose cells then stand in wrong columns.
+        # pandas.read_csv pads short rows and, with chosen columns, shifts the cells of long ones.
         with self._odd_rows_located():
             reader = pa_csv.open_csv(
                 self._source.path,
@@ -164,8 +163,7 @@ class QueryTable(SourceTable):
         """Run the query and read the wanted columns in batches of at most `chunk_rows`."""
         with executed(self._source) as rows:
             names = tuple(rows.keys())
-            # pandas.read_sql converts integers to floating-point numbers in chunks with a missing
-            # cell, so one key would get two spellings.
+            # pandas.read_sql would turn integers to floats beside a missing cell: two spellings.
             first_row = 0
             for part in rows.partitions(chunk_rows):
                 cells = dict(zip(names, zip(*part, strict=True), strict=True))

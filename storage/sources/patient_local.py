@@ -2,11 +2,9 @@
 
 A query is patient-local if its rows about a patient are a function of that patient's rows in the
 tables, and of public tables. Two databases that differ by one patient then give results that differ
-by that patient's rows alone. The check is sound and incomplete: a query that it cannot prove
-patient-local is refused.
+by that patient's rows alone. The check is sound and incomplete: what it cannot prove is refused.
 
-A table holds patients unless it is declared public, and then names them in the column of the
-privacy unit. A query about patients has to
+A table that is not public names patients in the unit's column. A query about patients has to
 
 - return that column as it stands in the tables;
 - join tables of patients by equality of that column, and never by an outer join that may keep rows
@@ -38,8 +36,7 @@ PUBLIC, PATIENTS, SAME_PATIENT = "public", "patients", "same patient"
 def check_patient_local(query: exp.Query, *, unit: str | None, public: Collection[str]) -> None:
     """Refuse (ValueError) a query that is not proved to act on one patient at a time.
 
-    `unit` is the column that names the patient, None if every row is another patient; `public` are
-    tables without patients.
+    `unit` is the column of the patient, None if every row is one; `public` are the public tables.
 
     Privacy
     -------
@@ -277,8 +274,7 @@ class _Select:
     def _lists_patients(self, query: exp.Expr, inner: exp.Expr) -> bool:
         """Return true for a condition ``patient IN (SELECT patient ...)`` that only keeps rows.
 
-        Under NOT, or wherever unknown differs from false, a NULL of another patient in the subquery
-        would change the row.
+        Under NOT, or where unknown is not false, another patient's NULL would change the row.
         """
         test = next((one for one in self.conditions if one.args.get("query") is query), None)
         return (

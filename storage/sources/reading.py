@@ -102,10 +102,7 @@ def reader_of(kind: str) -> type[SourceTable]:
 
 
 class RefusedRow(InputError):
-    """A refusal with its row, counted from 0 in the file, for the restricted file alone.
-
-    `place` is the file and the line; neither is in the message.
-    """
+    """A refusal with its row, from 0, and `place`, file and line: for the restricted file alone."""
 
     def __init__(self, refusal: InputError, *, row: int, place: str) -> None:
         super().__init__(refusal.code, refusal.message)
@@ -141,10 +138,7 @@ class FailureNote(AbstractContextManager["FailureNote"]):
 
 
 def rechunk(batches: Iterable[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
-    """Join and cut batches of one schema into tables of `chunk_rows` rows.
-
-    Tables of many columns have fewer rows (`MAX_CELLS`); the last table holds the rest.
-    """
+    """Join and cut batches into tables of `chunk_rows` rows and at most `MAX_CELLS` cells."""
     held: list[pa.RecordBatch] = []
     n_held = 0
     for batch in batches:
@@ -199,8 +193,7 @@ def _select(frame: pd.DataFrame, select: Mapping[str, str | int]) -> pd.DataFram
 class Fragment:
     """Consecutive rows of a source for one worker. Private, so it has no repr.
 
-    `parts` locate the rows; there are none in a fragment without rows. `needed` are `columns` and
-    the columns of `select`.
+    `parts` locate the rows, if any. `needed` are `columns` and the columns of `select`.
     """
 
     kind: str

@@ -1,8 +1,7 @@
 """Parser of queries: one reading statement of listed constructs; nothing is run.
 
-Only the constructs listed in ``queries.toml`` are allowed. Statements that write, functions that
-reach files, hosts, clocks or random numbers, and anything that depends on the order of rows are
-refused.
+Only the constructs of ``queries.toml`` are allowed: none writes, reaches files, hosts, clocks or
+random numbers, or depends on the order of rows.
 """
 
 import logging

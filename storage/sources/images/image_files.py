@@ -109,10 +109,7 @@ _SERIES = "SeriesInstanceUID"
 
 
 def read_dicom(content: bytes, source: DicomSource) -> tuple[NDArray[np.uint8], dict[str, str]]:
-    """Return the pixels (rows, columns, 1) and the columns of the header, or raise `RefusedFile`.
-
-    An absent element is an empty text.
-    """
+    """Return pixels (rows, columns, 1) and header texts (absent: empty), or raise `RefusedFile`."""
     asked = [_BURNED_IN] if source.burned_in == "refuse" else []
     with _parsed(content, [*_PIXELS, *asked, *source.header_columns]) as found:
         if found.file_meta.TransferSyntaxUID.is_compressed:

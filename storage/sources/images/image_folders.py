@@ -52,10 +52,7 @@ class ImageFilesPart:
     first_row: int
 
     def batches(self, needed: Sequence[str], chunk_rows: int) -> Iterator[pa.RecordBatch]:
-        """Read the wanted columns in batches of at most `chunk_rows`.
-
-        A file that breaks a rule is read as black; `RefusedFiles` follows the last batch.
-        """
+        """Read batches of at most `chunk_rows`, refused files black; then raise `RefusedFiles`."""
         names, broken = self.source.pixel_names, list[tuple[str, int, str]]()
         places = {name: place for place, name in enumerate(names)}
         step = max(1, min(chunk_rows, _BATCH_CELLS // len(names)))
@@ -133,10 +130,7 @@ class ImageFolder(SourceTable):
             yield from part.batches(needed, chunk_rows)
 
     def fragments(self, n_fragments: int) -> list[tuple[ImageFilesPart, ...]]:
-        """Divide the files in order; with few files the last parts are empty.
-
-        It is an InputError if a patient has two series of DICOM.
-        """
+        """Divide the files in order; parts may be empty. InputError if a patient has two series."""
         if isinstance(self._source, DicomSource):
             self._check_series()
         n_files = len(self._images)

@@ -42,8 +42,7 @@ class ParquetPart:
         """Read the wanted columns, dictionaries decoded, in batches of at most `chunk_rows`."""
         stored = [name for name in needed if name not in self.partition]
         groups = None if self.row_groups is None else list(range(*self.row_groups))
-        # A buffered reader decodes pages on demand; the dataset scanner of pyarrow would hold
-        # whole row groups, and a file may be one row group.
+        # Decodes pages on demand; pyarrow's dataset scanner would hold a row group, maybe all rows.
         with pq.ParquetFile(self.file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
             for batch in parquet.iter_batches(
                 batch_size=chunk_rows, columns=stored, row_groups=groups
@@ -146,10 +145,7 @@ def above_partitions(folder: AnyPath) -> AnyPath:
 
 
 def refuse_a_log(names: Iterable[PurePath]) -> None:
-    """Refuse (InputError) the files of a table whose log marks some of their rows as deleted.
-
-    The names are those of all files and folders of the table.
-    """
+    """Refuse (InputError) a table with a log of deleted rows, by its names of files and folders."""
     found = {part for name in names for part in name.parts}
     for table, mark in _LOGS.items():
         if any(part.endswith(mark) for part in found):

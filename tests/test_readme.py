@@ -90,7 +90,7 @@ def folder(released_once, tmp_path, monkeypatch):
 
 
 def ledger():
-    return Stores(load_settings()).ledger
+    return Stores().ledger
 
 
 def states():

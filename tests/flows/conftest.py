@@ -5,8 +5,8 @@ import made_up_release as made
 import pytest
 from stores import Stores
 
-from storage.settings import load_settings
 from tasks.execution import runtime
+from tasks.methods.clustmix import table_clustmix
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,7 +31,7 @@ def installation(tmp_path, monkeypatch):
 
 @pytest.fixture
 def site(installation):
-    return Stores(load_settings())
+    return Stores()
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +54,7 @@ def after_a_release(released_once, tmp_path, monkeypatch):
 
 @pytest.fixture
 def released(after_a_release):
-    [entry] = Stores(load_settings()).ledger.entries()
+    [entry] = Stores().ledger.entries()
     return entry
 
 
@@ -64,6 +64,13 @@ def desk(tmp_path, capsys, monkeypatch):
     desks.set_environment(monkeypatch, tmp_path / "releases")
     monkeypatch.chdir(tmp_path)
     return desks.Desk(tmp_path, capsys)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Let ClustMix compute less after its draws."""
+    effort = table_clustmix.Effort(starts=1, steps=60, fit_rows=2_000)
+    monkeypatch.setattr(table_clustmix.TableClustMix.__init__, "__defaults__", (effort, None))
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def person(tmp_path):
     def make(name, *, is_officer=False):
         officers = None
         if is_officer:
-            site = Stores(load_settings())
+            site = Stores()
             site.keys.pipeline()
             officers = site.settings.key_folder / "officers"
         return made.make_person(tmp_path / "people", name, officers=officers)

@@ -8,13 +8,8 @@ from desks import CANARY
 
 @pytest.fixture
 def desk(desk):
-    desk.declare_cohort()
-    write(desk, made.made_up_cohort())
+    desk.declare_cohort(made.made_up_cohort())
     return desk
-
-
-def write(desk, frame):
-    frame.to_csv(desk.table, index=False)
 
 
 def refused(desk, line, *, code=2, options=()):
@@ -103,7 +98,7 @@ def test_values_that_break_a_rule(desk):
     frame = made.made_up_cohort().astype(object)
     for column, value, _ in broken:
         frame.loc[[3, 41], column] = value
-    write(desk, frame)
+    frame.to_csv(desk.table, index=False)
     refused(desk, refusal_of(*((column, rule) for column, _, rule in broken)))
     assert desk.states == ["void"]
     assert sorted(desk.diagnostics, key=itemgetter("column")) == [

@@ -26,8 +26,7 @@ AT_THE_START = Cursor(sequence=0, row_hash=GENESIS_HASH)
 
 @pytest.fixture
 def desk(desk):
-    desk.declare_cohort()
-    made.made_up_cohort().to_csv(desk.table, index=False)
+    desk.declare_cohort(made.made_up_cohort())
     return desk
 
 

@@ -192,11 +192,6 @@ def test_a_good_ledger(bundle, capsys):
     assert errors.startswith("clustmix: HEAD_INVALID: expected ROWS:HASH")
 
 
-def process(*arguments, folder, code):
-    environment = made.process_environment(folder, dask_workers=0, COLUMNS="80")
-    return python("-c", code, *arguments, cwd=folder, env=environment, timeout=200)
-
-
 def test_a_bad_site_file_starts_no_orchestrator(tmp_path):
     site = made.write_site(tmp_path, cohort=made.made_up_cohort().drop(columns="ward"))
     probe = (
@@ -204,7 +199,8 @@ def test_a_bad_site_file_starts_no_orchestrator(tmp_path):
         "heavy = {'prefect', 'distributed', 'great_expectations', 'jax'} & set(sys.modules); "
         "sys.stdout.write(f'{code} {sorted(heavy)}')"
     )
-    done = process("release", site, folder=tmp_path, code=probe)
+    how = {"env": made.process_environment(tmp_path, dask_workers=0, COLUMNS="80"), "timeout": 200}
+    done = python("-c", probe, "release", site, cwd=tmp_path, **how)
     assert done.stdout == "2 []"
     assert done.stderr.startswith("clustmix: HEADER_MISMATCH: expected the declared columns, ")
     assert not (tmp_path / "home" / "ledger.sqlite").exists()

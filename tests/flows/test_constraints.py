@@ -8,21 +8,18 @@ import pytest
 from flows.installation import Installation
 from privacy.errors import ConfigurationError, Withheld
 from storage.settings import load_settings
-from tasks.methods.clustmix import table_clustmix as synthesizer
 from tasks.steps import publish_steps
 
 STAY = {"name": "stay", "kind": "integer", "lower": 0, "upper": 100, "bins": 10}
 YOUNG = {"when": {"age": ["0..10", "10..20", "20..30"]}, "then": {"smoker": None}}
 ORDER = {"holds": "stay < age"}
 MENDED = [ORDER, YOUNG | {"mend": {"smoker": None}}]
-QUICK = synthesizer.Effort(starts=1, steps=60, fit_rows=2_000)
 
 
 @pytest.fixture
 def desk(desk):
-    desk.declare_cohort()
     frame = made.made_up_cohort()
-    frame.assign(stay=frame["age"] // 3).to_csv(desk.table, index=False)
+    desk.declare_cohort(frame.assign(stay=frame["age"] // 3))
     return desk
 
 
@@ -52,10 +49,7 @@ def test_a_row_that_breaks_a_constraint_fails_the_check_and_the_release_for_free
     assert desk.states == ["void", "void"]
 
 
-def test_every_published_row_keeps_the_constraints_and_so_do_tables_and_resampled_rows(
-    desk, monkeypatch
-):
-    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK, None))
+def test_every_published_row_keeps_the_constraints_and_so_do_tables_and_resampled_rows(desk, quick):
     declare(desk, MENDED, method={"kind": "clustmix"}, rows=4_000)
     assert desk.release() == 0, desk.line
     assert is_kept(pd.read_csv(desk.bundle / "synthetic.csv"))

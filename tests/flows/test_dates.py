@@ -8,8 +8,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.methods.clustmix import table_clustmix as synthesizer
-
 STAY = {"relative_to": "admitted", "lower": 0, "upper": 60, "bins": [0, 1, 7, 30, 61]}
 DATES = {
     "born": {"lower": "1920-01-01", "upper": "2020-12-31", "bins": 10, "format": "%d.%m.%Y"},
@@ -17,12 +15,10 @@ DATES = {
     "left": STAY | {"nullable": True},
     "seen": {"lower": "2015-01-01", "upper": "2021-12-31", "bins": 9, "missing": ["9999-12-31"]},
 }
-QUICK = synthesizer.Effort(starts=1, steps=60, fit_rows=2_000)
 
 
 @pytest.fixture
 def desk(desk):
-    desk.declare_cohort()
     rng, frame = np.random.default_rng(8), made.made_up_cohort(0)
     n, ages = len(frame), frame["age"].array
     days = pd.to_datetime("2015-01-01") + pd.to_timedelta(rng.integers(0, 2_192, n), "D")
@@ -31,7 +27,7 @@ def desk(desk):
     left = (days + pd.to_timedelta(rng.geometric(0.1, n) - 1, "D")).strftime("%Y-%m-%d 11:30")
     frame["left"] = np.where(rng.random(n) < 0.2, "", left)
     frame["seen"] = np.where(rng.random(n) < 0.3, "9999-12-31", frame["admitted"])
-    frame.to_csv(desk.table, index=False)
+    desk.declare_cohort(frame)
     columns = [*made.SCHEMA["columns"], *({"kind": "date", "name": n} | DATES[n] for n in DATES)]
     rules = [{"holds": "born <= admitted <= seen"}]
     desk.site["schema"] = made.SCHEMA | {"columns": columns, "constraints": rules}
@@ -39,8 +35,7 @@ def desk(desk):
     return desk
 
 
-def test_a_release_has_dates_in_order(desk, monkeypatch):
-    monkeypatch.setattr(synthesizer.TableClustMix.__init__, "__defaults__", (QUICK, None))
+def test_a_release_has_dates_in_order(desk, quick):
     desk.site |= {"method": {"kind": "clustmix"}, "rows": 3_000}
     assert desk.run("plan") == desk.release() == 0, desk.line
     stored = pq.read_schema(desk.bundle / "synthetic.parquet")

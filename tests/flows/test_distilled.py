@@ -20,8 +20,7 @@ OPERATE = (ROOT / "docs" / "operate.md").read_text("utf-8")
 
 @pytest.fixture
 def desk(desk):
-    desk.declare_cohort()
-    made.made_up_cohort().to_csv(desk.table, index=False)
+    desk.declare_cohort(made.made_up_cohort())
     desk.site |= {"distill": {"points": 20}, "rows": 300}
     return desk
 

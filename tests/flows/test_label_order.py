@@ -3,20 +3,17 @@ from unittest import mock
 import made_up_release as made
 import pandas as pd
 import pytest
-from stores import Stores
 
 from flows.publication import job_of_measurement
 from flows.site.site_file import SiteFile
 from privacy.errors import IntegrityError, Withheld
 from storage.schema.vocabulary import Vocabulary
-from storage.settings import load_settings
 from tasks.steps import publish_steps
 
 # Against the alphabet, and more survive than die.
 LEVELS = [{"name": "survived", "values": ["n"]}, {"name": "died", "values": ["y"]}]
 SCHEMA = {**made.SCHEMA, "label": {"name": "died", "levels": LEVELS, "positive": "died"}}
 TURNED = {**SCHEMA, "label": {**SCHEMA["label"], "levels": LEVELS[::-1]}}
-SHARE_OF_DEATHS = made.N_POSITIVE / made.N_ROWS
 
 
 @pytest.fixture
@@ -25,20 +22,13 @@ def site_file(installation, monkeypatch):
     return made.write_site(installation, schema=SCHEMA, rows=4_000)
 
 
-def site():
-    return Stores(load_settings())
-
-
-def share_of_deaths(folder):
-    return float((pd.read_parquet(f"{folder}/synthetic.parquet")["died"] == "died").mean())
-
-
-def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, installation):
+def test_the_declared_order_is_published_from_the_sealed_measurement(site_file, installation, site):
     outcome = made.release_without_engine(site_file)
-    assert abs(share_of_deaths(outcome.bundle) - SHARE_OF_DEATHS) < 0.06
+    died = pd.read_parquet(f"{outcome.bundle}/synthetic.parquet")["died"] == "died"
+    assert abs(float(died.mean()) - made.N_POSITIVE / made.N_ROWS) < 0.06
     assert made.release_without_engine(site_file).release_id == outcome.release_id
-    entry = site().ledger.entries()[0]
-    measurement = site().entries.measurement(entry)
+    entry = site.ledger.entries()[0]
+    measurement = site.entries.measurement(entry)
     assert measurement.record.vocabulary.label.codes == ("survived", "died")
     job = job_of_measurement(measurement, outcome.release_id)
     assert job.table_schema.label.level_names == ("survived", "died")

@@ -35,7 +35,7 @@ def site(installation, monkeypatch):
         (installation / name).mkdir(mode=0o700)
         monkeypatch.setenv(f"CLUSTMIX_{name.upper()}", str(installation / name))
     monkeypatch.setenv("CLUSTMIX_METRICS", f"127.0.0.1:{free_port()}")
-    return Stores(load_settings())
+    return Stores()
 
 
 def answering(settings):

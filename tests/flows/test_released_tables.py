@@ -11,10 +11,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated:DeprecationWarn
 
 
 def test_the_files_of_a_release_hold_the_tables(desk):
-    desk.declare_cohort()
     cohort = made.made_up_cohort()
+    desk.declare_cohort(cohort)
     n_patients = cohort["patient"].nunique()
-    cohort.to_csv(desk.table, index=False)
     desk.site |= {"method": {"kind": "clustmix"}, "rows": 20_000}
     assert desk.release() == 0
     parquet = pd.read_parquet(desk.bundle / "tables.parquet")
@@ -57,9 +56,8 @@ def test_the_files_of_a_release_hold_the_tables(desk):
 
 
 def test_a_table_of_one_column_is_released(desk):
-    desk.declare_cohort()
+    desk.declare_cohort(made.made_up_cohort()[["patient", "age", "died"]])
     one, label = made.SCHEMA["columns"][0], made.SCHEMA["label"]
-    made.made_up_cohort()[["patient", "age", "died"]].to_csv(desk.table, index=False)
     desk.site |= {"method": {"kind": "clustmix"}, "schema": {"columns": [one], "label": label}}
     assert desk.release() == 0
     tables = pd.read_parquet(desk.bundle / "tables.parquet")

@@ -11,7 +11,6 @@ from flows.cli import main
 from privacy.errors import ConfigurationError, LedgerError, Withheld
 from storage.releases.bundles import verify_bundle
 from storage.schema.table import TableSchema
-from storage.settings import load_settings
 from tasks.ingest.conditional_rows import allowed_codes
 from tasks.measurement import curator
 from tasks.steps import publish_steps
@@ -20,7 +19,7 @@ from tasks.steps import publish_steps
 @pytest.fixture
 def site(after_a_release):
     (after_a_release / "cohort.csv").unlink()  # none of this reads the table
-    return Stores(load_settings())
+    return Stores()
 
 
 def rows_of(outcome):
@@ -108,7 +107,7 @@ def test_measurement_of_no_release_is_not_sampled(installation):
     gate = Withheld("OUTPUT_GATE", "made up")
     with mock.patch.object(publish_steps, "output_gate", side_effect=gate), pytest.raises(Withheld):
         made.release_without_engine(made.write_site(installation))
-    site = Stores(load_settings())
+    site = Stores()
     (entry,) = site.ledger.entries()
     with pytest.raises(Withheld, match=f"NOT_PUBLISHED: .* found {entry.release_id} sealed; only"):
         site.publisher.resample(entry.release_id)

@@ -1,8 +1,6 @@
 import json
 from datetime import UTC, datetime
 
-import pytest
-
 from flows import local_server
 from flows.cli import main
 from flows.supervisor import PartState
@@ -16,16 +14,11 @@ def state(name, state="RUNNING", restarts=0):
     )
 
 
-@pytest.fixture
-def parts(tmp_path, monkeypatch):
+def test_status_shows_restarts_and_fails_where_a_part_does_not_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path))
     monkeypatch.setenv("CLUSTMIX_LANDING", "/srv/landing")
-    found = [state("pages"), state("watcher", "STARTING", restarts=2)]
-    monkeypatch.setattr(local_server, "part_states", lambda folder: tuple(found))
-    return found
-
-
-def test_status_shows_restarts_and_fails_where_a_part_does_not_run(parts, capsys):
+    parts = [state("pages"), state("watcher", "STARTING", restarts=2)]
+    monkeypatch.setattr(local_server, "part_states", lambda folder: tuple(parts))
     assert main(["server", "status"]) == 0
     shown = capsys.readouterr().out
     assert [line.split()[:4] for line in shown.splitlines()[1:]] == [

@@ -14,7 +14,6 @@ from flows.watching import simulation
 from flows.watching.planning import Planning
 from flows.watching.simulation import Simulation
 from privacy.errors import ConfigurationError
-from storage.settings import load_settings
 
 IMAGES = {"image": {"height": 2, "width": 2}, "label": made.SCHEMA["label"]}
 
@@ -46,14 +45,10 @@ def test_noise_is_what_a_release_loses_by(site):
     assert quiet.auc > loud.auc
 
 
-def released_bundle(entry):
-    store = Stores(load_settings()).releases
-    return store.path(store.find(entry.release_id))
-
-
 def test_rows_of_an_earlier_release_stand_in(after_a_release, released, monkeypatch, capsys):
     monkeypatch.setattr(simulation, "TESTED", 100)
-    path, bundle = after_a_release / "site.yaml", released_bundle(released)
+    path, store = after_a_release / "site.yaml", Stores().releases
+    bundle = store.path(store.find(released.release_id))
     document = yaml.safe_load(path.read_text())
     path.write_text(yaml.safe_dump(document | {"patients": 150}))
     asked = ["plan", str(path), "--epsilon", "5", "--json", "--like"]

@@ -23,7 +23,6 @@ from privacy.charges import Caps
 from privacy.ledger import EntryState
 from storage.arrivals.arrival_store import ArrivalState
 from storage.files.documents import write_kept
-from storage.settings import load_settings
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def site(installation, tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.setenv("CLUSTMIX_SITES", str(tmp_path / "sites"))
     monkeypatch.setenv("TZ", "UTC")
-    return Stores(load_settings())
+    return Stores()
 
 
 def shown(capsys, code=0):

@@ -60,9 +60,8 @@ def suite(changed=None, **keys):
 
 @pytest.fixture
 def desk(desk):
-    desk.declare_cohort()
+    desk.declare_cohort(made.made_up_cohort(content=1))
     desk.site["rows"] = 300
-    made.made_up_cohort(content=1).to_csv(desk.table, index=False)
     return desk
 
 

@@ -125,15 +125,12 @@ def test_a_run_that_waits_or_starts_is_waited_for(site, state, age, is_expected)
     assert len(retold(site, cursor, server, later)[0]) == int(is_expected)
 
 
-def budget(percent):
-    return DatasetBudget(dataset="wards", percent_left=percent, releases_left=percent // 10)
-
-
 def test_a_low_budget_is_told_once_per_crossing():
     cursor, told = Cursor(), []
     for sequence, percent in enumerate((100, 20, 19, 19, 5, 0, 45, 21, 20, 12)):
         at = cursor.model_copy(update={"sequence": sequence})
-        events, cursor = low_budgets([budget(percent)], at)
+        left = {"percent_left": percent, "releases_left": percent // 10}
+        events, cursor = low_budgets([DatasetBudget(dataset="wards", **left)], at)
         told += [(event.payload, event.event_id) for event in events]
     assert [payload for payload, _ in told] == [
         {"dataset": "wards", "percent_left": 19, "releases_left": 1},

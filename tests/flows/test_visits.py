@@ -33,9 +33,8 @@ def made_visits(n_patients=6_000):
 
 
 def test_visits_are_columns_in_order(desk):
-    desk.declare_cohort()
     frame = made_visits()
-    frame.to_csv(desk.table, index=False)
+    desk.declare_cohort(frame)
     unit = {"column": "patient", "max_rows_per_patient": 1, "visits": VISITS}
     desk.site |= {"schema": SCHEMA, "privacy_unit": unit, "rows": 6_000, "patients": 6_000}
     desk.site |= {"method": {"kind": "naive_bayes"}, "budget": {"lifetime_epsilon": 9.0}}

@@ -36,7 +36,7 @@ def site(installation, monkeypatch):
     (installation / "landing").mkdir(mode=0o700)
     for name in ("sites", "landing"):
         monkeypatch.setenv(f"CLUSTMIX_{name.upper()}", str(installation / name))
-    return Stores(load_settings())
+    return Stores()
 
 
 class Server:

@@ -49,9 +49,11 @@ class Desk:
         self.errors = self.output = ""
         self._capsys = capsys
 
-    def declare_cohort(self):
-        """Declare the made-up cohort, whose file `table` is still to be written."""
+    def declare_cohort(self, frame=None):
+        """Declare the made-up cohort; write the rows given to its file `table`."""
         self.table = self.folder / "cohort.csv"
+        if frame is not None:
+            frame.to_csv(self.table, index=False)
         self.site |= {
             "source": {"kind": "csv", "path": str(self.table)},
             "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},

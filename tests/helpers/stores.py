@@ -1,6 +1,6 @@
 """What an installation keeps, opened for a test to look into."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from flows.decisions import decide, revoke
@@ -10,14 +10,14 @@ from storage.keys.key_store import KeyStore
 from storage.releases.measurements import MeasurementStore
 from storage.releases.pending import PendingBundles
 from storage.releases.release_store import ReleaseStore
-from storage.settings import Settings, installation_id, open_ledger
+from storage.settings import Settings, installation_id, load_settings, open_ledger
 
 
 @dataclass(frozen=True)
 class Stores:
     """The stores and services of one installation; each is opened anew whenever it is asked for."""
 
-    settings: Settings
+    settings: Settings = field(default_factory=load_settings)
 
     opened = property(lambda self: Installation.open(self.settings))
     entries = property(lambda self: self.opened.entries)

@@ -7,17 +7,10 @@ from pathlib import Path
 
 import ledger_requests
 import made_up_release as made
-import pytest
 from stores import Stores
 
 from privacy.ledger import EntryState
 from storage.settings import load_settings
-
-
-@pytest.fixture
-def installation(tmp_path, monkeypatch):
-    made.install(monkeypatch, tmp_path)
-    return tmp_path
 
 
 def said_of(outcome):
@@ -37,8 +30,9 @@ def said_of(outcome):
     return card, (bundle / "schema.json").read_text(), manifest, budget.count("<")
 
 
-def test_burned_and_void_runs_change_nothing_that_readers_see(installation):
-    site_file = made.write_site(installation)
+def test_burned_and_void_runs_change_nothing_that_readers_see(tmp_path, monkeypatch):
+    made.install(monkeypatch, tmp_path)
+    site_file = made.write_site(tmp_path)
     first = made.release_without_engine(site_file)
     settings = load_settings()
     ledger, store = Stores(settings).ledger, settings.releases

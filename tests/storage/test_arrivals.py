@@ -64,10 +64,6 @@ def taken(store, arrival_id, error=None, *, dataset="wards", release_id=R1):
     return store.find(arrival_id)
 
 
-def mode_of(path):
-    return path.lstat().st_mode & 0o777
-
-
 def test_an_accepted_table_is_ours_alone(place, store):
     os.umask(0)
     files = {"b/k=1/x.parquet": b"x" * 3_000_000, "b/y.parquet": b""}
@@ -79,7 +75,7 @@ def test_an_accepted_table_is_ours_alone(place, store):
     assert path == place.settings.arrivals / arrival.arrival_id / "table"
     assert (path / "k=1" / "x.parquet").read_bytes() == b"x" * 3_000_000
     for inner in (place.settings.arrivals, *place.settings.arrivals.rglob("*")):
-        assert mode_of(inner) == (0o700 if inner.is_dir() else 0o600), inner
+        assert inner.lstat().st_mode & 0o777 == (0o700 if inner.is_dir() else 0o600), inner
     assert store.find(arrival.arrival_id) == arrival
     assert store.waiting() == store.unfinished() == (arrival,)
     # The name that a sender gave is not kept.

@@ -12,7 +12,6 @@ from privacy.charges import Caps
 from privacy.errors import LedgerError, Withheld
 from privacy.ledger import EntryState
 from storage.files.workspace import PrivateWorkspace
-from storage.settings import load_settings
 from tasks.steps import entries
 from tasks.steps.entries import Entries
 
@@ -29,7 +28,7 @@ STATES = list(AFTER)
 def site(tmp_path, monkeypatch):
     monkeypatch.setenv("CLUSTMIX_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CLUSTMIX_RELEASES", str(tmp_path / "releases"))
-    return Stores(load_settings())
+    return Stores()
 
 
 def job(number):

@@ -22,6 +22,7 @@ from privacy.parameters import Adjacency
 from tasks.measurement.curator import exact_sum
 from tasks.measurement.method import measure
 from tasks.methods.clustmix.table_clustmix import Effort, TableClustMix
+from tasks.methods.naive_bayes import NaiveBayes
 from tasks.methods.registry import METHODS, build, method_entry
 from tasks.steps.job import MethodConfig
 
@@ -175,3 +176,19 @@ def test_no_patient_moves_a_draw_by_more_than_planned(subject):
             most = max(most, norm / planned.l2_sensitivity)
         # The bound means something: some patient comes near it, or moves the draw at least.
         assert most > 0.02, (name, most)
+
+
+def test_equals_a_hand_calculation_without_noise(small):
+    patients = [
+        (0, [((0, 0, 0), 0)]),
+        (1, [((0, 1, 1), 0)]),
+        (2, [((3, 1, 2), 1), ((1, 1, 2), 1)]),
+        (3, [((3, 1, 2), 0), ((2, 0, 0), 1)]),
+    ]
+    method = NaiveBayes(small.domain)
+    released = released_of(method, small.rows(patients), mu=1e4)
+    # Label 0 has 2.5 patients, label 1 has 1.5.
+    np.testing.assert_allclose(released["label_frequencies"], [0.625, 0.375], atol=1e-6)
+    no = [2 / 2.5, 0, 0, 0.5 / 2.5, 1 / 2.5, 1.5 / 2.5, 1 / 2.5, 1 / 2.5, 0.5 / 2.5]
+    yes = [0, 0.5 / 1.5, 0.5 / 1.5, 0.5 / 1.5, 0.5 / 1.5, 1 / 1.5, 0.5 / 1.5, 0, 1 / 1.5]
+    np.testing.assert_allclose(released["marginals"], [no, yes], atol=1e-6)

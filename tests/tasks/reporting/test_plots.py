@@ -13,16 +13,12 @@ from tasks.reporting.released_tables import hidden_levels, unmeasured_pairs
 from tasks.reporting.report import render_data_card, render_report
 
 
-def plots_of(frame, schema):
-    return {plot.name: plot for plot in column_plots(frame, schema)}
-
-
 def titles(plot):
     return [bar.title for bar in plot.drawn]
 
 
 def test_shares_are_those_of_the_rows(schema, rows):
-    plots = plots_of(rows, schema)
+    plots = {plot.name: plot for plot in column_plots(rows, schema)}
     share = 100 * (rows["admission"] == "urgent").mean()
     inside = 100 * (rows.loc[rows["readmitted"] == "yes", "admission"] == "urgent").mean()
     assert f"urgent: {share:.1f} % of all rows, {inside:.1f} % of the highlighted ones" in titles(

@@ -47,12 +47,8 @@ def method():
 
 
 @pytest.fixture(scope="module")
-def released(rows, method):
-    return measuring.released_of(method, rows, SeededNoise(1), mu=BIG_MU)
-
-
-@pytest.fixture(scope="module")
-def sampled(method, released):
+def sampled(rows, method):
+    released = measuring.released_of(method, rows, SeededNoise(1), mu=BIG_MU)
     return method.sample(released, n_rows=20_000, rng=np.random.default_rng(2))
 
 

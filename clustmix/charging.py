@@ -82,7 +82,7 @@ def charging(
         return
     if cohort is None:
         raise refusal("COHORT_MISSING")
-    if isinstance(ledger, str) and not ledger.startswith("postgresql://"):
+    if isinstance(ledger, str) and not ledger.startswith(("postgresql://", "postgres://")):
         ledger = Path(ledger)
     books = ledger if isinstance(ledger, LedgerDatabase) else LedgerDatabase(ledger)
     charge = Charge(

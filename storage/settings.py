@@ -20,7 +20,7 @@ from storage.ledger.ledger_db import LedgerDatabase
 refusal = refusals(__package__)
 
 _SCHEMES = {
-    "ledger_url": ("postgresql://",),
+    "ledger_url": ("postgresql://", "postgres://"),
     "notify_url": ("http://", "https://"),
     "lineage_url": ("https://", "http://"),
 }

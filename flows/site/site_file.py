@@ -251,6 +251,8 @@ class SiteFile(Declaration):
             yield _FAULTS["column"]
         if not kept:
             yield from _fault_of(check_source_unit, self.source, self.privacy_unit.column)
+            if self.patients is not None and self.privacy.delta * self.patients >= 1.0:
+                yield _FAULTS["delta"]
         yield from _fault_of(self.source.check_image, schema.image)
         known = {*self._source_columns, *schema.ignore}
         if stray := sorted(set(self.source.select) - known):

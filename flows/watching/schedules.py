@@ -146,7 +146,7 @@ def overdue(
     """Return the time of the last scheduled release if it is missing after `OVERDUE`, else None.
 
     The rows are those of its dataset; before the first one nothing is overdue. Except by entry, a
-    release is missing only if there are rows since: an unchanged table is not measured again.
+    release is missing only if one was tried: an unchanged table is not measured again.
     """
     from prefect.client.schemas.schedules import CronSchedule
 
@@ -157,8 +157,11 @@ def overdue(
     own = [row for row in rows if moment(row.recorded_at) >= last]
     if period is not None:
         own = [row for row in rows if row.partition and row.partition.part == period]
-    is_there = any(row.state is EntryState.SEALED for row in own) or not (own or entry)
-    return None if is_there else last
+    is_there = any(row.state is EntryState.SEALED for row in own)
+    # A check is void, and a release that an officer publishes later is no new one.
+    void = {row.entry_id for row in own if row.state is EntryState.VOID}
+    tried = any(row.entry_id not in void and row.state is not EntryState.PUBLISHED for row in own)
+    return last if not is_there and (tried or entry) else None
 
 
 def _has_started(

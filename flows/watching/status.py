@@ -210,11 +210,12 @@ def _look_at_processes(server_home: Path, status: Status) -> None:
         # The process goes on without it, until it ends.
         status.report(DATABASE, False, f"of the orchestrator: {ORCHESTRATOR_DATABASE} is gone")
     for part in parts:
-        again = f"started again {part.restarts} times, last at {part.since_text}"
+        times = "once" if part.restarts == 1 else f"{part.restarts} times"
         if not part.runs:
             status.report(part.name, False, f"ended, and is started again; {part.log} says why")
         elif part.restarts:
-            status.report(part.name, True, again.replace("1 times", "once"))
+            text = f"started again {times}, last at {part.since_text}"
+            status.report(part.name, True, text)
         status.up.setdefault(part.name, part.runs)
 
 

@@ -238,7 +238,7 @@ class Watcher:
         }
         changed = [f"part.down {name}" for name, times in looks.items() if times == 2]
         changed += [
-            f"part.up {n}" for n, times in self._down.items() if times > looks.get(n, 1) < 1
+            f"part.up {n}" for n, times in self._down.items() if times > 1 > looks.get(n, 1)
         ]
         for text in changed:
             event, _, part = text.partition(" ")

@@ -86,8 +86,12 @@ def joint(parts: Sequence[_SealedPart]) -> tuple[tuple[dict[str, JsonValue], ...
     A patient is in at most `at_most` parts of the partition of a cohort, so the largest of them
     count; IntegrityError if several lack a common partition. Cohorts are assumed to be disjoint.
     """
-    cohorts = dict[tuple[str, str], list[_SealedPart]]()
+    cohorts, entries = dict[tuple[str, str], list[_SealedPart]](), set[str]()
     for part in parts:
+        # A hospital may have signed the same measurement with two keys.
+        if part.ledger_entry in entries:
+            raise refusal("PARTS_OVERLAP", cohort=part.cohort)
+        entries.add(part.ledger_entry)
         cohorts.setdefault((part.key_id, part.cohort), []).append(part)
     largest: list[_SealedPart] = []
     for own in cohorts.values():

@@ -15,7 +15,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field
 
 from storage.files.documents import canonical_json
-from storage.files.private import ensure_private_directory, read_bounded, replace_durably
+from storage.files.private import (
+    ensure_private_directory,
+    folder_locked,
+    read_bounded,
+    replace_durably,
+)
 from storage.schema.columns import Declaration, PrintableText
 
 _DECLARED = ("schema", "privacy_unit")
@@ -61,7 +66,8 @@ class Declarations:
 
     def keep(self, folder: Path) -> None:
         """Write them as ``<digest>.json`` in a private folder."""
-        replace_durably(ensure_private_directory(folder) / f"{self.sha256}.json", self.content)
+        with folder_locked(ensure_private_directory(folder)):
+            replace_durably(folder / f"{self.sha256}.json", self.content)
 
     def changed_since(self, folder: Path, sha256: str) -> tuple[str, ...]:
         """Return removed (``-``) and added (``+``) lines since the declarations of a digest.

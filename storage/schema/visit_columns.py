@@ -162,6 +162,11 @@ class ByEntry(Declaration):
     def has_ended(self, period: str) -> bool:
         """Return whether a text names a period that has ended."""
         named = re.fullmatch("[0-9]{4}" + _FORMS[self.every], period)
+        try:  # some years have no week 53
+            if named and self.every == "week":
+                date.fromisocalendar(int(period[:4]), int(period[6:]), 1)
+        except ValueError:
+            return False
         return named is not None and period <= self.last_period(datetime.now(UTC))
 
     def _period(self, day: date) -> str:

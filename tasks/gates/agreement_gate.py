@@ -180,7 +180,7 @@ def agreement_gate(
     -------
     Post-processing: reads synthetic rows and released values only.
     """
-    alarm = FALSE_ALARM / (3 * domain.n_columns + 5)
+    alarm = 0.5 * FALSE_ALARM / (3 * domain.n_columns + 5)  # the other half is of events
     shares, others = (
         agreement.shares_by_label(table, n_codes=domain.n_codes, n_labels=domain.n_labels)
         for table in (published, reference)

@@ -152,7 +152,7 @@ class EventSampling:
                 np.bincount(one.codes[:, column], one.weight, size) / max(one.weight.sum(), 1.0)
                 for one in rows
             )
-            alarm = FALSE_ALARM / (3 * len(titles) * len(self.of.tables))
+            alarm = 0.5 * FALSE_ALARM / (3 * len(titles) * len(self.of.tables))
             where = f"{title} of {table.name}"
             yield agreement.compared(
                 f"events: {where}",

@@ -207,6 +207,10 @@ def test_periods_are_those_of_the_declared_calendar(installation):
     assert last("week", "2026-01-05T00:00+00:00") == "2026-W01"
     assert last("quarter", "2026-01-01T00:00+00:00") == "2025-Q4"
     assert last("year", "2026-12-31T00:00+00:00") == "2025"
+    weeks = ByEntry(by="entry", column="at", every="week")
+    assert [weeks.has_ended(f"20{week}") for week in ("20-W53", "21-W53", "20-W00", "20-W57")] == [
+        True, False, False, False,
+    ]  # fmt: skip
     berlin = ByEntry(by="entry", column="at", every="month", timezone="Europe/Berlin")
     for text, period in (
         ("2026-01-31", "2026-01"),

@@ -14,7 +14,7 @@ from flows.cli import main
 from privacy.errors import ConfigurationError, IntegrityError
 from storage.keys.keys import SigningKey
 from storage.ledger.ledger_db import LedgerDatabase
-from storage.releases.sealed_parts import part_file, read_part
+from storage.releases.sealed_parts import joint, part_file, read_part
 
 
 def partition(number, parts=2):
@@ -159,6 +159,9 @@ def test_arrays_of_another_shape_are_refused_even_if_signed(hospitals, tmp_path,
     part, arrays = read_part(file.read_bytes(), [SigningKey.read(private).public])
     facts = part.model_dump(exclude={"arrays", "key_id", "signature", "format_version"})
     facts |= {"release_id": "r-20250101-0f3a9c21", "cohort": "other"}
+    with pytest.raises(IntegrityError, match="PARTS_OVERLAP"):  # as signed by a former key
+        joint([part, part.model_copy(update={"key_id": "0" * 16, "cohort": "other"})])
+    facts["ledger_entry"] = "e-0123456789abcdef"
     other = np.array(json.dumps({**json.loads(str(arrays["declared"])), "delta": 0.1}))
     for changes in ({"mu": np.array([1.0])}, {"declared": other}):
         content = part_file(SigningKey.read(private), {**arrays, **changes}, **facts)

@@ -90,6 +90,11 @@ PART = {"scheme": "s", "parts": 2, "part": 0}
     [
         ("privacy.epsilon", 0, "privacy.epsilon: expected a number greater than 0"),
         ("privacy.delta", 0.001, "privacy.delta: expected a number less than 0.001"),
+        (
+            "patients",
+            10_000_000,
+            "privacy.delta: expected below one over patients, or one whole row may be released",
+        ),
         ("title", "a\nb", "title: expected one line of text with printable characters"),
         (
             "privacy_unit",

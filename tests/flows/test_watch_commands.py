@@ -133,7 +133,7 @@ def test_alerts_do_not_need_the_orchestrator(site, server, monkeypatch):
         entry = enter(site, EntryState.BURNED, note="ABANDONED")
         watcher._unsent.append(about(entry, "release.published"))  # as arrivals are
         server.is_away = True
-        looks = [Status(up={"orchestrator": up}) for up in (True, False, False, False, True)]
+        looks = [Status(up={"orchestrator": bool(up)}) for up in (1, 0, 1, 0, 0, 0, 1)]
         monkeypatch.setattr(watcher_module, "collect", lambda *_, **__: looks.pop(0))
         while looks:
             watcher.tick()

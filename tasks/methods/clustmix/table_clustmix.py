@@ -173,7 +173,10 @@ class TableClustMix:
 
     def pooled(self, parts: Sequence[Part]) -> Pool:
         """Fit the mixture and the label model to the sums of parts."""
-        return table_pool.pooled(self._layout, parts, rules=self.domain.rules, effort=self.effort)
+        planned, rules = self.domain.parts, self.domain.rules
+        return table_pool.pooled(
+            self._layout, parts, planned=planned, rules=rules, effort=self.effort
+        )
 
     @property
     def _layout(self) -> Layout:

@@ -65,11 +65,20 @@ def measured(arrays: Released) -> dict[str, NDArray[Any]]:
 
 
 def pooled(
-    layout: Layout, parts: Sequence[Part], *, rules: RecordRules | None, effort: Effort
+    layout: Layout,
+    parts: Sequence[Part],
+    *,
+    planned: int,
+    rules: RecordRules | None,
+    effort: Effort,
 ) -> Pool:
-    """Fit the mixture and the label model to the sums of all parts."""
+    """Fit the mixture and the label model to the sums of all parts; of one as in its release.
+
+    A release is fitted for the number of parts `planned` that its pool is going to have.
+    """
     total, mu = joint_mu(parts)
-    drowned = rule.shares_of(layout, patients=round(total), mu=mu).drowned
+    more = planned if len(parts) == 1 else 1
+    drowned = rule.shares_of(layout, patients=round(total), mu=mu, parts=more).drowned
     sums = added(parts, LABEL_COUNTS)
     noisy, stddev = noisy_of(sums)(LABEL_COUNTS)
     counts = estimates.first_counts(layout, noisy, unit_stddev=stddev)

@@ -1,5 +1,7 @@
 """Pools of measurements: one part is its release, several are the table that they make up."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from measuring import domain_with, in_shards, rows_with, transcript_of
@@ -14,10 +16,8 @@ DOMAIN = domain_with(
     5, 2, 12, 3, numeric=(0, 2), missing=(0,), labels=("a", "b", "c"), rows_per_patient=2,
     patients=N,
 )  # fmt: skip
-METHODS = (
-    TableClustMix(DOMAIN, Effort(starts=1, steps=200, fit_rows=2_000, points=60)),
-    NaiveBayes(DOMAIN),
-)
+EFFORT = Effort(starts=1, steps=200, fit_rows=2_000, points=60)
+METHODS = (TableClustMix(DOMAIN, EFFORT), NaiveBayes(DOMAIN))
 
 
 def table(seed=1):
@@ -37,7 +37,7 @@ def measured(method, rows, *, mu, seed=1):
     return released, part_of(method, plan, released, sums=sums, events=plan.event.events)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=["clustmix", "naive_bayes"])
+@pytest.mark.parametrize("method", [*METHODS, TableClustMix(replace(DOMAIN, parts=4), EFFORT)])
 def test_a_pool_of_one_is_its_release(method):
     released, part = measured(method, table(), mu=0.8)
     found, sums = method.pooled([part])

@@ -40,7 +40,7 @@ from flows.site.site_file import SiteFile
 from privacy.parameters import PrivacyParameters
 from tasks.ingest.encoding import decode, domain_of
 from tasks.measurement.encoded import EncodingDomain
-from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
+from tasks.methods.clustmix.clustmix import ClustMixConfig
 from tasks.methods.registry import build
 
 Floats = NDArray[np.float64]

@@ -7,8 +7,7 @@ from measuring import sampled as valid_records
 
 from benchmarks.in_process import SeededNoise
 from tasks.measurement.method import measure
-from tasks.methods.clustmix.clustmix import clustmix
-from tasks.methods.clustmix.clustmix_settings import ClustMixConfig
+from tasks.methods.clustmix.clustmix import ClustMixConfig, clustmix
 from tasks.methods.clustmix.images import image_rule as rule
 from tasks.methods.clustmix.images.image_clustmix import ImageClustMix
 from tasks.methods.clustmix.images.image_layout import ImageLayout, basis_of

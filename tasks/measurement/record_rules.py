@@ -166,6 +166,12 @@ class RecordRules:
         return tuple(found)
 
     @property
+    def named_columns(self) -> set[int]:
+        """Columns that a rule names."""
+        rules: list[Box | Relation] = [*self.boxes, *self.relations]
+        return {column for one in rules for column in one.columns}
+
+    @property
     def limits_labels(self) -> bool:
         """True if a rule names the label."""
         return any(LABEL in box.masks for box in self.boxes)

@@ -78,7 +78,7 @@ class TableClustMix:
 
     def sample(self, released: Released, *, n_rows: int, rng: np.random.Generator) -> Records:
         """Sample rows from the mixture, labels from the model; see `Synthesizer.sample`."""
-        whole = sampler.of_rows(mixture_of(released), self._layout)
+        whole = sampler.of_rows(mixture_of(released, self._layout), self._layout)
         codes, scores = self._records(whole, released, n_rows=n_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         return codes, sampler.systematic_labels(softmax(scores + intercepts, axis=1), rng)
@@ -104,7 +104,7 @@ class TableClustMix:
 
         Intercepts are fitted to the label shares of all rows, without the conditions.
         """
-        whole = sampler.of_rows(mixture_of(released), self._layout)
+        whole = sampler.of_rows(mixture_of(released, self._layout), self._layout)
         _, scores = self._records(whole, released, n_rows=self.effort.fit_rows, rng=rng)
         intercepts = _intercepts(scores, released["row_label_shares"])
         asked = sampler.conditioned(whole, self._layout, allowed)
@@ -161,7 +161,8 @@ class TableClustMix:
         """Shares (W, C) of patients by declared code and label, in records of a public seed."""
         rng, n_rows = np.random.default_rng(PUBLIC_SEED), self.effort.fit_rows
         with threadpool_limits(1, user_api="blas"):
-            codes, scores = self._records(mixture_of(released), released, n_rows=n_rows, rng=rng)
+            mixture = mixture_of(released, self._layout)
+            codes, scores = self._records(mixture, released, n_rows=n_rows, rng=rng)
         each = softmax(scores + _intercepts(scores, released["label_shares"]), axis=1) / len(scores)
         ones = draws.one_hot(codes, [np.empty(k) for k in self.domain.n_codes])
         return np.asarray(ones.T @ each)[1:]

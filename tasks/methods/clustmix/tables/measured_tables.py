@@ -23,7 +23,7 @@ from tasks.measurement.method import Noisy, Table
 from tasks.measurement.record_rules import LABEL, RecordRules
 from tasks.methods.clustmix.records.table_layout import LABEL_COUNTS, Layout
 from tasks.methods.clustmix.tables.estimates import DrawnPairs, joint_one_ways
-from tasks.methods.clustmix.tables.table_sampler import Mixture, kept_weights
+from tasks.methods.clustmix.tables.table_sampler import kept_weights, mixture_of, pair_shares
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -212,16 +212,15 @@ def _pairs(
 ) -> Iterator[Table]:
     """Yield a table of every pair of declared columns, by the groups of codes of pair tables."""
     noisy, variance = drawn.cells(layout), drawn.stddev**2
-    weights, components = released["mixture_weights"], released["mixture_components"]
+    mixture = mixture_of(released, layout)
     if rules is not None:
-        weights = kept_weights(Mixture(weights=weights, components=components), layout, rules)
+        mixture = replace(mixture, weights=kept_weights(mixture, layout, rules))
     parts = [_part(layout, margins, drawn, j) for j in range(layout.n_columns)]
     for i in range(layout.n_declared):
         for j in range(i + 1, layout.n_declared):
             first, second = parts[i], parts[j]
-            codes = components[:, layout.block(i)], components[:, layout.block(j)]
             allowed = margins.allowed(i, j)
-            model = codes[0].T @ (weights[:, None] * codes[1]) * allowed
+            model = pair_shares(mixture, layout, i, j) * allowed
             implied = Table(
                 columns=(i, j),
                 groups=(first.groups, second.groups),

@@ -32,6 +32,7 @@ from tasks.methods.clustmix.tables import estimates
 from tasks.methods.clustmix.tables import table_rule as rule
 from tasks.methods.clustmix.tables import table_sampler as sampler
 from tasks.methods.clustmix.tables.estimates import Targets
+from tasks.methods.clustmix.tables.strong_pairs import strong_pairs
 from tasks.methods.clustmix.tables.table_sampler import Mixture
 
 _RATE, _FIRST, _SECOND, _FLOOR = 0.05, 0.9, 0.99, 1e-8
@@ -66,15 +67,18 @@ def density(
     One fit has the pair tables of all draws as targets, each with its own patients and noise.
     """
     mixture = Mixture(weights=np.ones(1), components=counts.shares[None])
+    strong: Released = {}
     if drawn:
         one_ways, stddev = estimates.joint_one_ways(layout, drawn)
         counts = estimates.better_counts(layout, counts, one_ways, one_way_stddev=stddev)
-        largest = max(drawn, key=lambda pairs: pairs.precision)
+        place = int(np.argmax([pairs.precision for pairs in drawn]))
+        largest = drawn[place]
         patients = hypot(*(pairs.precision for pairs in drawn)) * largest.stddev
         scale = {"pair_stddev": largest.stddev, "patients": patients}
+        targets = estimates.targets_of(layout, counts, drawn, drowned=drowned)
         mixture = fit_pooled(
             layout,
-            estimates.targets_of(layout, counts, drawn, drowned=drowned),
+            targets,
             n_components=rule.n_components(largest.choice, **scale),
             penalty=rule.penalty(largest.choice, **scale),
             effort=effort,
@@ -83,6 +87,11 @@ def density(
         rng = np.random.default_rng(PUBLIC_SEED)
         with threadpool_limits(1, user_api="blas"):
             mixture = sampler.raked(mixture, layout, rules=rules, shares=counts.shares, rng=rng)
+    if drawn:
+        left_out = set() if rules is None else rules.named_columns
+        with threadpool_limits(1, user_api="blas"):
+            measured = targets.pairs[place]
+            strong = strong_pairs(layout, mixture, measured, drowned=drowned, left_out=left_out)
     return {
         "counts_by_label": counts.by_label,
         "counts_stddev": np.array(counts.stddev),
@@ -92,6 +101,7 @@ def density(
         "code_shares": counts.shares,
         "mixture_weights": mixture.weights,
         "mixture_components": mixture.components,
+        **strong,
     }
 
 

@@ -8,7 +8,8 @@ probabilities, so that all shares are met without sharpening. Post-processing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,28 +19,88 @@ from tasks.measurement.method import PUBLIC_SEED, Released
 from tasks.measurement.record_rules import Combinations, RecordRules
 from tasks.methods.clustmix.records.table_layout import Layout
 
-_LEAST_SHARE, _TINY = 1e-12, np.finfo(np.float64).tiny
+_LEAST_SHARE, _TINY, _SWEEPS = 1e-12, np.finfo(np.float64).tiny, 100
 _RAKINGS, _RAKED, _MOVED, _MOST_FACTOR = 50, 100_000, 1e-5, 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Branch:
+    """A column of which every component has shares (K, k, l) for each code of its parent."""
+
+    column: int
+    parent: int
+    shares: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture:
-    """Released mixture of products: weights (K,), and components (K, W) of distributions."""
+    """Released mixture: weights (K,), and components (K, W) of distributions.
+
+    Columns of a component are independent but for the branches, each after that of its parent.
+    """
 
     weights: Floats
     components: Floats
+    branches: tuple[_Branch, ...] = ()
 
 
-def mixture_of(released: Released) -> Mixture:
+def mixture_of(released: Released, layout: Layout) -> Mixture:
     """Return the mixture of a measurement."""
-    return Mixture(weights=released["mixture_weights"], components=released["mixture_components"])
+    weights, components = released["mixture_weights"], released["mixture_components"]
+    mixture = Mixture(weights=weights, components=components)
+    pairs = released["strong_pairs"].tolist() if "strong_pairs" in released else []
+    branches, start = [], 0
+    for parent, column in pairs:
+        shape = layout.n_codes[parent], layout.n_codes[column]
+        factors = released["strong_factors"][start : start + prod(shape)].reshape(shape)
+        start += prod(shape)
+        margins = components[:, layout.block(parent)], components[:, layout.block(column)]
+        table = coupled(factors, *margins, sweeps=_SWEEPS)
+        table /= np.maximum(table.sum(axis=2, keepdims=True), _TINY)
+        branches.append(_Branch(column=column, parent=parent, shares=table))
+    return replace(mixture, branches=tuple(branches))
+
+
+def coupled(tables: Floats, first: Floats, second: Floats, *, sweeps: int) -> Floats:
+    """Bring tables (k, l) or (K, k, l), by components, to their margins (K, k) and (K, l).
+
+    Start from independent columns if there is one table for all components: its cells are then
+    factors, and change odds ratios alone (Sinkhorn 1967).
+    """
+    found = tables if tables.ndim > 2 else tables * first[:, :, None] * second[:, None]
+    for _ in range(sweeps):
+        found = found * (first / np.maximum(found.sum(axis=2), _TINY))[:, :, None]
+        found = found * (second / np.maximum(found.sum(axis=1), _TINY))[:, None]
+    return found
+
+
+def pair_shares(mixture: Mixture, layout: Layout, first: int, second: int) -> Floats:
+    """Shares (k, l) of the codes of two columns together."""
+    above = {branch.column: branch for branch in mixture.branches}
+
+    def line(column: int) -> list[int]:
+        return [column, *(line(above[column].parent) if column in above else [])]
+
+    def given(column: int, ancestor: int) -> Floats:
+        if column == ancestor:
+            return np.eye(layout.n_codes[column])[None]
+        branch = above[column]
+        return np.asarray(given(branch.parent, ancestor) @ branch.shares)
+
+    common = [column for column in line(first) if column in line(second)]
+    if not common:
+        own, other = (mixture.components[:, layout.block(one)] for one in (first, second))
+        return np.asarray(own.T @ (mixture.weights[:, None] * other))
+    shares = mixture.weights[:, None] * mixture.components[:, layout.block(common[0])]
+    own, other = given(first, common[0]), given(second, common[0])
+    return np.asarray(((own * shares[:, :, None]).transpose(0, 2, 1) @ other).sum(axis=0))
 
 
 def public_sample(
     layout: Layout, released: Released, rules: RecordRules | None, *, n_rows: int
 ) -> Codes:
     """Rows of the mixture, by a public seed, on which the label model is fitted."""
-    mixture = mixture_of(released)
+    mixture = mixture_of(released, layout)
     for kept in (rules, None):
         rng = np.random.default_rng(PUBLIC_SEED)
         codes = sample_kept(mixture, layout, kept, n_rows=n_rows, rng=rng)
@@ -70,23 +131,29 @@ def sample_codes(
     """
     codes = np.empty((layout.n_columns, n_rows), dtype=np.uint16)
     together = {column for group in joint for column in group.columns}
+    together |= {branch.column for branch in mixture.branches}
     start = 0
     for index, size in enumerate(quotas(mixture.weights, n_rows, rng)):
         member = slice(start, start + int(size))
         start += int(size)
         for group in joint if size else ():
             share = _densities(mixture.components[index], layout, group)
-            places = np.repeat(np.arange(len(share)), quotas(share, int(size), rng))
-            codes[group.columns, member] = group.codes[rng.permutation(places)].T
+            codes[group.columns, member] = group.codes[_drawn(share, int(size), rng)].T
         for column in range(layout.n_columns):
             if column in together:
                 continue
             share = mixture.components[index, layout.block(column)]
-            values = np.repeat(
-                np.arange(len(share), dtype=np.uint16), quotas(share, int(size), rng)
-            )
-            codes[column, member] = rng.permutation(values)
+            codes[column, member] = _drawn(share, int(size), rng)
+        for branch in mixture.branches:
+            parents = codes[branch.parent, member]
+            for code in np.unique(parents):
+                rows = start - int(size) + np.flatnonzero(parents == code)
+                codes[branch.column, rows] = _drawn(branch.shares[index, code], len(rows), rng)
     return codes.T[rng.permutation(n_rows)]
+
+
+def _drawn(shares: Floats, size: int, rng: np.random.Generator) -> Integers:
+    return rng.permutation(np.repeat(np.arange(len(shares)), quotas(shares, size, rng)))
 
 
 def kept_weights(mixture: Mixture, layout: Layout, rules: RecordRules) -> Floats:
@@ -124,7 +191,7 @@ def sample_kept(
     weights = kept_weights(mixture, layout, rules)
     if not weights.any():
         return np.empty((0, layout.n_columns), dtype=np.uint16)
-    kept = Mixture(weights=weights, components=mixture.components)
+    kept = replace(mixture, weights=weights)
     return sample_codes(kept, layout, n_rows=n_rows, rng=rng, joint=rules.combinations)
 
 
@@ -187,7 +254,7 @@ def of_rows(mixture: Mixture, layout: Layout) -> Mixture:
     mean = counted.sum(axis=1)
     components[:, block] = counted / mean[:, None]
     weights = mixture.weights * mean
-    return Mixture(weights=weights / weights.sum(), components=components)
+    return replace(mixture, weights=weights / weights.sum(), components=components)
 
 
 def conditioned(
@@ -196,17 +263,27 @@ def conditioned(
     """Return the mixture of the records with an allowed code (k_j,) in each of these columns.
 
     By Bayes' theorem, the weight of a component is multiplied by its probability of an allowed
-    code, and its shares of other codes become zero. A floor makes every condition possible.
+    code, and its shares of other codes become zero. A floor makes every condition possible. The
+    likelihood of a column passes from a branch to its parent (Pearl 1988).
     """
+    likely = {column: mask[None].astype(np.float64) for column, mask in allowed.items()}
+    branches, every = list[_Branch](), np.ones((1, 1))
+    for branch in reversed(mixture.branches):
+        own = likely.pop(branch.column, every)
+        kept = np.maximum(branch.shares, _LEAST_SHARE) * own[:, None]
+        total = kept.sum(axis=2)
+        likely[branch.parent] = likely.get(branch.parent, every) * total
+        shares = kept / np.maximum(total, _TINY)[:, :, None]
+        branches.insert(0, replace(branch, shares=shares))
     components, weights = mixture.components.copy(), np.log(mixture.weights)
-    for column, mask in allowed.items():
+    for column, own in likely.items():
         block = layout.block(column)
-        kept = np.where(mask, np.maximum(components[:, block], _LEAST_SHARE), 0.0)
-        total = kept.sum(axis=1, keepdims=True)
-        components[:, block] = kept / total
-        weights = weights + np.log(total[:, 0])
+        kept = np.maximum(components[:, block], _LEAST_SHARE) * own
+        total = kept.sum(axis=1)
+        components[:, block] = kept / total[:, None]
+        weights = weights + np.log(total)
     weights = np.exp(weights - weights.max())
-    return Mixture(weights=weights / weights.sum(), components=components)
+    return Mixture(weights=weights / weights.sum(), components=components, branches=tuple(branches))
 
 
 def row_label_shares(

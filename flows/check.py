@@ -72,6 +72,6 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
                 CHECK_FAILED,
                 f"the table of {job.ref.dataset} does not pass; what it breaks is in "
                 f"{diagnostics.pointer} (restricted; folder diagnostics of CLUSTMIX_HOME). Correct "
-                "the source, or declare what clustmix check --show proposes where the codebook agrees; "
-                "nothing is charged",
+                "the source, or declare what clustmix check --show proposes, where the codebook "
+                "agrees; nothing is charged",
             )

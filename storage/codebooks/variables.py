@@ -163,7 +163,11 @@ def codebook_refusal(code: str, text: str) -> ConfigurationError:
 def _bound(value: object, place: str) -> float | None:
     if value is None or value == "":
         return None
-    number = None if isinstance(value, bool) else number_of(raw_text(value))
+    text = raw_text(value)
+    number = None if isinstance(value, bool) else number_of(text)
     if number is None:
-        raise codebook_refusal("NUMBER", f"{place}: expected numbers as its bounds")
+        # No other text is repeated: the file may be a table of patients, given by mistake.
+        found = f", found {text!r}" if number_of(text.replace(",", ".")) is not None else ""
+        text = f"{place}: expected numbers as its bounds{found}; write them as 0.1 and 1000, "
+        raise codebook_refusal("NUMBER", f"{text}with a point and no mark of thousands")
     return number

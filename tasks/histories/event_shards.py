@@ -18,6 +18,7 @@ from privacy.arrays import Floats
 from privacy.errors import InputError
 from storage.schema.table import TableSchema
 from storage.sources.cells import NumberMarks
+from storage.sources.declared import CsvSource
 from tasks.histories.event_frames import ONE_ROW, coded_events, days_of, events_of, refuse_beyond
 from tasks.histories.event_sources import EventSource
 from tasks.ingest import pieces
@@ -60,12 +61,13 @@ class Histories:
     def of(self, name: str, rules: Any) -> tuple[tuple[str, ...], pieces.IngestRules]:
         """Return the columns of a table and the rules of its rows, given those of patients."""
         [table] = [one for one in self.tables if one.name == name]
-        usual, source = NumberMarks(), table.source
-        marks = NumberMarks(getattr(source, "decimal", "."), getattr(source, "thousands", None))
+        source, marks = table.source, None
+        if isinstance(source, CsvSource):
+            marks = NumberMarks(source.decimal, source.thousands)
         changes: dict[str, Any] = {
             "schema": table,
             "unit": replace(rules.unit, column=table.key),
-            "marks": None if marks == usual else marks,
+            "marks": marks,
             "coder": partial(coded_events, table, self.release.tables[name]),
             "of_table": f" of {name}",
             **dict.fromkeys(("suite", "histories")),

@@ -47,6 +47,7 @@ from tasks.ingest.shards import store_rows
 from tasks.ingest.violations import EncodedChunk, Rule, Violation, refuse_violations, rows_of
 
 _ENTRANTS = "entrants.json"
+_COMMA = " (a CSV file may declare decimal: ',')"
 
 BrokenRules: TypeAlias = tuple[tuple[str, str], ...]
 """Pairs of a column and a rule that some row breaks."""
@@ -57,7 +58,7 @@ class IngestRules:
     """Public rules of an ingest; ``partition`` is the part of the patients that is read.
 
     ``schema`` is that of the release; `row_schema` is that of a source row, which differs with
-    `visits`. ``marks`` are those of numbers in a text file, None for the usual ones; ``suite`` is
+    `visits`. ``marks`` are those of numbers in a text file, None for other sources; ``suite`` is
     the owner's own, if any. A check also counts cells by ``tally``, for its owner
     (`tasks.ingest.findings`); a release does not. ``histories`` are tables of events beside the
     patients (`tasks.histories.event_shards`), whose rows have a ``coder`` and columns ``of_table``.
@@ -118,7 +119,7 @@ def spread_fragment(
         frame = _own_part(rules, whole_frame, workspace)
         if frame.empty and rules.entry is None:  # a period may be without patients
             continue
-        if rules.marks is not None:
+        if rules.marks not in (None, NumberMarks()):
             numbers = (*schema.columns, *schema.derived_columns)
             frame = with_plain_numbers(frame, numbers, rules.marks)
         chunk, moments = rules.coder(frame) if rules.coder else (encode_chunk(frame, schema), None)
@@ -140,7 +141,9 @@ def spread_fragment(
             values = frame[violation.column].iloc[violation.rows]
             name = violation.column + rules.of_table
             diagnostics.add(name, str(violation.rule), values.index, values)
-            broken.setdefault((name, violation.rule))
+            may_be_comma = getattr(rules.marks, "decimal", None) == "."
+            hint = _COMMA * (may_be_comma and violation.rule == Rule.NUMBER)
+            broken.setdefault((name, violation.rule + hint))
         if not violations:
             divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
             for shard, rows in enumerate(divided):

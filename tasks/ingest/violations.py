@@ -17,7 +17,7 @@ class Rule(StrEnum):
     NOT_NULL = "a value in every cell"
     TEXT = "text without NUL characters"
     KEY = "keys of the declared pattern only"
-    NUMBER = "numbers and the declared missing codes only (a CSV file may declare decimal: ',')"
+    NUMBER = "numbers and the declared missing codes only"
     FINITE = "finite numbers only"
     INTEGER = "whole numbers only"
     LEVEL = "declared levels only, as no level is declared for other values"

@@ -157,8 +157,7 @@ class ReleaseJob:
 
         marks = None
         if isinstance(self.source, CsvSource):
-            declared = NumberMarks(self.source.decimal, self.source.thousands)
-            marks = None if declared == NumberMarks() else declared
+            marks = NumberMarks(self.source.decimal, self.source.thousands)
         return IngestRules(
             marks=marks,
             schema=self.table_schema,

@@ -76,7 +76,7 @@ def test_what_a_table_breaks_is_in_the_restricted_file_and_nowhere_else(desk):
     assert desk.line == (
         f"CHECK_FAILED: the table of {desk.site['dataset']} does not pass; what it breaks is in "
         "ID.jsonl (restricted; folder diagnostics of CLUSTMIX_HOME). Correct the source, or "
-        "declare what clustmix check --show proposes where the codebook agrees; nothing is charged"
+        "declare what clustmix check --show proposes, where the codebook agrees; nothing is charged"
     )
     assert desk.output == ""
     *broken, said = desk.diagnostics

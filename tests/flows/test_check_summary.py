@@ -79,6 +79,7 @@ def test_each_fault_is_in_the_first_lines_with_what_would_mend_it(desk, name):
     assert said in seen.partition("nothing to mend")[0]
     assert sum(line.startswith("# ") for line in lines) == 1
     assert f"# {column}: " in "\n".join(lines)
+    assert (name == "a decimal comma") == ("decimal: ','" in lines)
 
 
 def test_all_faults_together_are_seen_and_the_changes_make_the_table_pass(desk):

@@ -223,6 +223,7 @@ BAD = {
     "unnamed.json": ('{"fields": [{"type": "integer"}]}', "NAME"),
     "bounds.csv": ("name,min,max\nZEBRA,9,1\n", "BOUNDS"),
     "number.csv": ("name,min,max\nZEBRA,low,1\n", "NUMBER"),
+    "comma.tsv": ("name\tmin\tmax\nZEBRA\t0,1\t1\n", "NUMBER"),
     "levels.csv": ("name,levels\nZEBRA,1=a;1=b\n", "LEVELS"),
     "twice.csv": ("name,type\nZEBRA,int\nage,int\nZEBRA,int\n", "DUPLICATE"),
 }
@@ -240,6 +241,7 @@ def test_a_bad_codebook_is_one_clear_line(tmp_path, name):
     assert caught.value.message.isprintable()
     # A private table that is given by mistake has patients where a codebook has names.
     assert "ZEBRA" not in caught.value.message
+    assert ("found '0,1'; write them as 0.1" in caught.value.message) == (name == "comma.tsv")
     assert caught.value.__context__ is None
 
 

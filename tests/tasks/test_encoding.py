@@ -159,10 +159,9 @@ def test_refusal_names_rules_and_columns_and_nothing_else():
     with pytest.raises(InputError) as caught:
         refuse_violations((*violations, *violations), diagnostics="d-1.jsonl")
     assert str(caught.value) == (
-        "INPUT_REFUSED: column age: expected numbers and the declared missing codes only (a CSV "
-        "file may declare decimal: ','); column sex: expected declared levels only, as no level is "
-        "declared for other values; correct the source or the schema; the rows are in d-1.jsonl; "
-        "nothing is charged"
+        "INPUT_REFUSED: column age: expected numbers and the declared missing codes only; column "
+        "sex: expected declared levels only, as no level is declared for other values; correct the "
+        "source or the schema; the rows are in d-1.jsonl; nothing is charged"
     )
     assert refuse_violations(()) is None
 

@@ -167,7 +167,6 @@ def _bound(value: object, place: str) -> float | None:
     number = None if isinstance(value, bool) else number_of(text)
     if number is None:
         # No other text is repeated: the file may be a table of patients, given by mistake.
-        found = f", found {text!r}" if number_of(text.replace(",", ".")) is not None else ""
-        text = f"{place}: expected numbers as its bounds{found}; write them as 0.1 and 1000, "
-        raise codebook_refusal("NUMBER", f"{text}with a point and no mark of thousands")
+        comma = f", found {text!r}; write 0.1 or 1000" if re.fullmatch(r"-?\d+,\d+", text) else ""
+        raise codebook_refusal("NUMBER", f"{place}: expected numbers as its bounds{comma}")
     return number

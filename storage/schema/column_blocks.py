@@ -163,6 +163,16 @@ class _Derived(Declaration):
         form = "sum" if self.sum else "class" if self.levels else "value by a map"
         return f"the {form} of {' + '.join(self.inputs)}"
 
+    @property
+    def about(self) -> str:
+        """The released column in words: its rule with the classes or the map."""
+        ends = ("below", *(f"from {edge:.10g}" for edge in self.edges or ()))
+        values = {**(self.map or dict(zip(ends, self.levels or (), strict=False)))}
+        values |= {"missing": self.missing_as} if self.missing_as else {}
+        parts = [f"{key} = {value or 'missing'}" for key, value in values.items()]
+        whole = f" ({in_short(parts, between='; ')})" * bool(parts)
+        return f"computed as {self.title}{whole}, not measured"
+
     def sources(self, columns: Iterable[Column]) -> list[Column]:
         """Return the columns that it is computed from (ValueError)."""
         known = {column.name: column for column in columns}

@@ -18,7 +18,6 @@ from privacy.arrays import Floats
 from privacy.errors import InputError
 from storage.schema.table import TableSchema
 from storage.sources.cells import NumberMarks
-from storage.sources.declared import CsvSource
 from tasks.histories.event_frames import ONE_ROW, coded_events, days_of, events_of, refuse_beyond
 from tasks.histories.event_sources import EventSource
 from tasks.ingest import pieces
@@ -61,9 +60,8 @@ class Histories:
     def of(self, name: str, rules: Any) -> tuple[tuple[str, ...], pieces.IngestRules]:
         """Return the columns of a table and the rules of its rows, given those of patients."""
         [table] = [one for one in self.tables if one.name == name]
-        source, marks = table.source, None
-        if isinstance(source, CsvSource):
-            marks = NumberMarks(source.decimal, source.thousands)
+        source = table.source
+        marks = NumberMarks(source.decimal, source.thousands) if source.kind == "csv" else None
         changes: dict[str, Any] = {
             "schema": table,
             "unit": replace(rules.unit, column=table.key),

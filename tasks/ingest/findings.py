@@ -340,5 +340,4 @@ def _yaml(column: BaseModel, faults: list[_Fault], of_kind: str | None) -> str:
         elsewhere or whole, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1e9
     )
     line = re.sub(r"(?<=\d)\.0(?=[],}])", "", line.strip())  # 110.0 was 110
-    # A line of a block of its own: braces would be no YAML there.
     return "" if not change else line[1:-1] if elsewhere else f"- {line}"

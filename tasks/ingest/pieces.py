@@ -141,9 +141,8 @@ def spread_fragment(
             values = frame[violation.column].iloc[violation.rows]
             name = violation.column + rules.of_table
             diagnostics.add(name, str(violation.rule), values.index, values)
-            may_be_comma = getattr(rules.marks, "decimal", None) == "."
-            hint = _COMMA * (may_be_comma and violation.rule == Rule.NUMBER)
-            broken.setdefault((name, violation.rule + hint))
+            helps = violation.rule == Rule.NUMBER and getattr(rules.marks, "decimal", "") == "."
+            broken.setdefault((name, violation.rule + _COMMA * helps))
         if not violations:
             divided = rows_by_shard(frame, chunk, rules.unit, N_SHARDS, moments=moments)
             for shard, rows in enumerate(divided):

@@ -113,8 +113,7 @@ def _columns(schema: TableSchema) -> Iterator[dict[str, Any]]:
     pixel = None if schema.image is None else "gray level of a pixel"
     never = {"missing": (), "nullable": False}  # a row without a label is left out
     labels = [(one.number or one.model_copy(update=never), one.about) for one in schema.all_labels]
-    texts = [f"computed as {rule.title}, not measured" for rule in schema.derived.values()]
-    derived = zip(schema.derived_columns, texts, strict=True)
+    derived = [(one, schema.derived[one.name].about) for one in schema.derived_columns]
     for column, about in [*((one, pixel) for one in schema.columns), *derived, *labels]:
         yield described(column, about)
 

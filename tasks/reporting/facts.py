@@ -11,6 +11,7 @@ from storage.releases.manifest import GateRecord, Manifest
 from storage.schema.columns import CategoricalColumn, Column, NumericColumn, in_short
 from storage.schema.labels import Label
 from storage.schema.table import TableSchema
+from tasks.ingest.constraint_rules import words as rule_of
 from tasks.reporting.claim import Claim, rounded_up
 from tasks.reporting.rendering import words
 
@@ -50,7 +51,7 @@ def public_facts(manifest: Manifest, schema: TableSchema, title: str | None) -> 
         "settings": _settings(manifest),
         "verdict": _verdict(manifest.gate),
         "passed": bool(manifest.gate) and all(record.passed for record in manifest.gate),
-        "checks": _checks(manifest.gate),
+        "checks": _checks(manifest.gate, schema),
         "trust": [*said["trust"], *(said["trust_in_proof"] if claim.proven else ())],
         "declaration": _declaration(manifest),
         "dictionary": _Table(_DICTIONARY, tuple(_dictionary(schema))),
@@ -155,12 +156,14 @@ def _verdict(gate: Sequence[GateRecord]) -> str:
     return f"{ended}: {', '.join(parts)}. None compares anything with the records."
 
 
-def _checks(gate: Sequence[GateRecord]) -> _Table:
+def _checks(gate: Sequence[GateRecord], schema: TableSchema) -> _Table:
     """Return the checks by name: requirement, outcome and number."""
+    rules = {rule_of(one): "mend" if one.mend else "refuse" for one in schema.constraints}
+    rules |= {one.title: one.when_broken for one in schema.derived.values()}
     found: dict[str, list[GateRecord]] = {}
     for record in gate:
         found.setdefault(record.check.partition(": ")[0], []).append(record)
-    asks = {name: "suite" if name.startswith(SUITE) else name for name in found}
+    asks = {name: "suite" if name.startswith(SUITE) else rules.get(name, name) for name in found}
     rows = [
         (name, words()["checks"].get(asks[name], ""), _outcome(records), f"{len(records):,}")
         for name, records in found.items()
@@ -226,8 +229,7 @@ def _dictionary(schema: TableSchema) -> Iterator[tuple[str, ...]]:
             "never",
         )
     columns = (*schema.columns, *schema.derived_columns) if image is None else ()
-    derived = {n: f"computed as {of.title}, not measured" for n, of in schema.derived.items()}
-    yield from dictionary_of(columns, derived).rows
+    yield from dictionary_of(columns, {n: one.about for n, one in schema.derived.items()}).rows
     for label in schema.all_labels:
         domain = _levels(label) if label.number is None else _described(label.number)[1]
         yield label.name, label.about, domain, "never"

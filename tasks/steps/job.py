@@ -17,7 +17,7 @@ from storage.files.refs import ReleaseRef
 from storage.schema.declarations import CatalogueEntry, Declarations, sources_of
 from storage.schema.table import TableSchema
 from storage.schema.visit_columns import PERIOD_KEY, ByEntry, VisitColumns
-from storage.sources.declared import CsvSource, Source
+from storage.sources.declared import Source
 from tasks.ingest.encoding import domain_of
 from tasks.measurement.method import Synthesizer
 from tasks.methods.registry import METHODS, build, method_entry
@@ -155,9 +155,8 @@ class ReleaseJob:
         """Public rules for reading the table: all that a worker needs."""
         from tasks.ingest.pieces import IngestRules, NumberMarks
 
-        marks = None
-        if isinstance(self.source, CsvSource):
-            marks = NumberMarks(self.source.decimal, self.source.thousands)
+        source = self.source
+        marks = NumberMarks(source.decimal, source.thousands) if source.kind == "csv" else None
         return IngestRules(
             marks=marks,
             schema=self.table_schema,

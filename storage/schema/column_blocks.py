@@ -116,7 +116,7 @@ class _Derived(Declaration):
     """A column that is a function of features by the codebook, in one of three forms.
 
     It is not measured, costs nothing and is exact in every released row, where it stands behind the
-    features. The source may lack it.
+    features. The source may lack it. Constraints and ``--where`` cannot name it.
     """
 
     model_config = ConfigDict(serialize_by_alias=True)

@@ -40,9 +40,9 @@ _Mend = Annotated[
 class Constraint(Declaration):
     """A public rule that every record keeps: `holds`, or `never`, or `when` with `then`.
 
-    A condition maps columns to cells: a declared level, a range ``LOW..HIGH`` of whole bins,
-    ``null`` for a missing cell, or a list of alternatives. A record meets it in every column. A
-    condition may name the label.
+    A condition maps columns to cells: a declared level, a range ``LOW..HIGH`` of whole bins (HIGH
+    excluded unless it is the upper bound), ``null`` for a missing cell, or a list of alternatives.
+    A record meets it in every column. A condition may name the label.
     """
 
     holds: Annotated[PrintableText, Field(max_length=2000)] | None = left_out()

@@ -50,7 +50,7 @@ class TableSchema(Declaration):
     50 combinations; the noise of a bin grows with the square root of their number (`clustmix
     plan`). A row without one of the labels is left out."""
     ignore: tuple[Name, ...] = ()
-    """Columns of the source that are not used."""
+    """Columns of the source that are not used; each has to be there."""
     derived: DerivedColumns = left_out({})
     """Functions of columns by the codebook."""
     constraints: tuple[Constraint, ...] = left_out(())

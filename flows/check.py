@@ -35,10 +35,9 @@ def check_table(job: ReleaseJob, *, entries: Entries, tables: Tables, workplace:
     """
     reader = tables.reader(job.source, job.events)
     source.check_source(job.columns_to_read, job.table_schema, reader, job.events)
-    release_id = job.ref.release_id
-    diagnostics = workplace.diagnostics_of(release_id)
+    diagnostics = workplace.diagnostics_of(job.ref.release_id)
     with (
-        workplace.workspace(release_id) as workspace,
+        workplace.workspace(job.ref.release_id) as workspace,
         workplace.executor(workspace, table_bytes=reader.size_bytes()) as executor,
     ):
         key, table = tables.key(reader, executor, **job.identity)

@@ -40,8 +40,12 @@ def with_pairs(layout, mixture, measured, left_out=(), drowned=0.0):
     return sampler.mixture_of({**own, **found}, layout)
 
 
-def raked(table, mixture, layout, i, j):
-    return strong._raked(table, pair_shares(mixture, layout, i, j))
+def raked(table, mixture, i, j):
+    return strong._raked(table, pair_shares(mixture, LAYOUT, i, j))
+
+
+def distance(mixture, pair, table):
+    return 0.5 * np.abs(pair_shares(mixture, LAYOUT, *pair) - table).sum()
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +53,8 @@ def diagonal():
     """A mixture of products, with a column that is nearly a function of another, and a third."""
     mixture = product_mixture(LAYOUT)
     true = {
-        (0, 1): raked(np.eye(5, 4) + 0.02, mixture, LAYOUT, 0, 1),
-        (1, 2): raked(np.eye(4, 3) + 0.1, mixture, LAYOUT, 1, 2),
+        (0, 1): raked(np.eye(5, 4) + 0.02, mixture, 0, 1),
+        (1, 2): raked(np.eye(4, 3) + 0.1, mixture, 1, 2),
     }
     return mixture, true, with_pairs(LAYOUT, mixture, tables_of(LAYOUT, mixture, true))
 
@@ -59,9 +63,7 @@ def test_strong_pairs_come_near_their_tables_and_nothing_else_moves(diagonal):
     mixture, true, found = diagonal
     assert {(b.parent, b.column) for b in found.branches} <= {(0, 1), (1, 0), (1, 2), (2, 1)}
     for pair, table in true.items():
-        before, after = (
-            0.5 * np.abs(pair_shares(of, LAYOUT, *pair) - table).sum() for of in (mixture, found)
-        )
+        before, after = (distance(of, pair, table) for of in (mixture, found))
         assert after < 0.2 * before > 0.04
     for pair in [(0, 3), (1, 4), (2, 3), (3, 4)]:
         own, other = (pair_shares(of, LAYOUT, *pair) for of in (mixture, found))
@@ -121,21 +123,17 @@ def test_two_numbers_of_coarse_tables_are_coupled_in_fine_bins():
     ]
     normal = multivariate_normal([0, 0], [[1, 0.88], [0.88, 1]])
     below = normal.cdf(np.dstack(np.meshgrid(*[np.minimum(e, 9.0) for e in ends], indexing="ij")))
-    true = {(3, 4): raked(np.diff(np.diff(below, axis=0), axis=1), mixture, LAYOUT, 3, 4)}
+    true = {(3, 4): raked(np.diff(np.diff(below, axis=0), axis=1), mixture, 3, 4)}
     joins = np.eye(LAYOUT.width)
     joins = np.vstack([joins[:12], *(joins[a : a + 3].sum(axis=0) for a in (12, 15, 18, 21))])
     found = with_pairs(LAYOUT, mixture, tables_of(LAYOUT, mixture, true, joins=joins, stddev=0.03))
-    before, after = (
-        0.5 * np.abs(pair_shares(of, LAYOUT, 3, 4) - true[3, 4]).sum() for of in (mixture, found)
-    )
-    assert after < 0.12
-    assert before > 0.4
+    assert distance(found, (3, 4), true[3, 4]) < 0.12
+    assert distance(mixture, (3, 4), true[3, 4]) > 0.4
 
 
 def test_columns_that_are_left_out_are_in_no_pair(diagonal):
     mixture, true, _ = diagonal
-    found = with_pairs(LAYOUT, mixture, tables_of(LAYOUT, mixture, true), left_out=[1])
-    assert not found.branches
+    assert not with_pairs(LAYOUT, mixture, tables_of(LAYOUT, mixture, true), [1]).branches
 
 
 def test_leverage_is_the_derivative_of_raked_shares():

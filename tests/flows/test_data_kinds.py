@@ -103,7 +103,7 @@ def test_the_teacher_of_a_bundle_gives_its_labels_hard_and_soft(desk):
     # As docs/methods.md writes it for whoever has the arrays alone.
     a, x = teacher.arrays, scatter(images[:, None].astype(float))
     whitened = (x @ a["whitening_matrix"] - a["whitening_shift"]) * a["whitening_scales"]
-    whitened /= np.linalg.norm(whitened, axis=1, keepdims=True)
+    whitened /= np.maximum(np.linalg.norm(whitened, axis=1, keepdims=True), 1e-12)
     np.testing.assert_allclose(softmax(whitened @ a["teacher_weights"], axis=1), soft, atol=1e-6)
     assert teacher.predict(table.drop(columns="label")).tolist() == table["label"].tolist()
     # Any gray of a source is one of the four levels, as by the encoding.

@@ -88,9 +88,7 @@ def _pair_cells(
     constant = first.constant[:, None] / b + second.constant / a - 1.0 / (a * b)
 
     def noise(weights: Floats) -> float:
-        inner = weights - weights.mean(axis=0)
-        inner -= inner.mean(axis=1, keepdims=True)
-        found = variance * float((inner**2).sum())
+        found = variance * float((doubly_centred(weights) ** 2).sum())
         for part, own in ((first, weights.sum(axis=1) / b), (second, weights.sum(axis=0) / a)):
             # A group of m of the k codes has the constant m / k.
             k = layout.n_codes[columns[part is second]]
@@ -251,8 +249,7 @@ def _measured_pair(
 ) -> tuple[Floats, Floats]:
     """Return the estimated shares of noisy cells (a, b) and their standard deviations."""
     # Rows and columns of a doubly centred table sum to zero; the rest is noise.
-    table = table - table.mean(axis=0)
-    table = table - table.mean(axis=1, keepdims=True)
+    table = doubly_centred(table)
     each, other = 1.0 / len(table), 1.0 / table.shape[1]
     constant = first.constant[:, None] * other + second.constant * each - each * other
     share = (
@@ -300,6 +297,12 @@ def _part(layout: Layout, margins: _Margins, drawn: DrawnPairs, column: int) -> 
         variances=margins.code_variance * (size - size**2 / k),
         constant=size / k,
     )
+
+
+def doubly_centred(table: Floats) -> Floats:
+    """Return a table (a, b) less the means of its rows and columns."""
+    table = table - table.mean(axis=0)
+    return np.asarray(table - table.mean(axis=1, keepdims=True))
 
 
 def fitted(table: Floats, first: Floats, second: Floats, allowed: NDArray[np.bool_]) -> Floats:

@@ -1,4 +1,4 @@
-"""Pairs of columns whose released table shows a dependence that a mixture of products has not.
+"""Pairs of columns whose released table shows a dependence that a mixture of products lacks.
 
 Columns that are nearly functions of each other come out of a mixture nearly independent. The
 strongest such pairs are coupled inside every component, along a forest: factors of pairs of codes
@@ -28,7 +28,7 @@ from privacy.arrays import Floats
 from tasks.measurement.method import Released
 from tasks.methods.clustmix.records.table_layout import Layout
 from tasks.methods.clustmix.tables.estimates import _PairTargets
-from tasks.methods.clustmix.tables.measured_tables import fitted
+from tasks.methods.clustmix.tables.measured_tables import doubly_centred, fitted
 from tasks.methods.clustmix.tables.table_sampler import Mixture, coupled, pair_shares
 
 _CORRELATIONS = (0.5, 0.65, 0.8, 0.9, 0.95, 0.98)
@@ -49,21 +49,21 @@ def strong_pairs(
 ) -> Released:
     """Return the strong pairs (E, 2), each after that of its parent, and all of their factors.
 
-    A hidden column is in none, nor are columns that are left out. `drowned` says how far noise
-    drowns the tables, from 0 to 1: less of them is believed then.
+    No pair has a hidden column, or one that is left out. `drowned` is the degree, from 0 to 1, to
+    which noise drowns the tables; the tests of significance are stricter then.
     """
     columns = [column for column in range(layout.n_declared) if column not in left_out]
-    every = [_Pair.of(layout, measured, pair) for pair in combinations(columns, 2)]
-    pairs = [pair for pair in every if pair is not None]
-    heard = (1.0 - drowned) ** 3
-    shares = [heard * passed / max(len(pairs), 10.0 * passed) for passed in _PASSED_BY_NOISE]
+    pairs = [pair for two in combinations(columns, 2) if (pair := _Pair.of(layout, measured, two))]
+    weight = (1.0 - drowned) ** 3
+    shares = [weight * passed / max(len(pairs), 10.0 * passed) for passed in _PASSED_BY_NOISE]
     thresholds = [float(ndtri(1.0 - share)) for share in shares]
     wanted = {}
     for pair in pairs:
         own = pair_shares(mixture, layout, *pair.columns)
         found = pair.wanted(own, thresholds)
-        if 0.5 * np.abs(found - own).sum() > _LEAST_DISTANCE:
-            wanted[pair.columns] = found, 0.5 * float(np.abs(found - own).sum())
+        distance = 0.5 * float(np.abs(found - own).sum())
+        if distance > _LEAST_DISTANCE:
+            wanted[pair.columns] = found, distance
     edges = _forest({columns: distance for columns, (_, distance) in wanted.items()})
     factors = []
     for parent, column in edges:
@@ -156,7 +156,7 @@ class _Pair:
 
     def _residual(self, shares: Floats) -> Floats:
         """Part of the released table beyond these shares; margins are known better elsewhere."""
-        return _centred(self.table - self._grouped(shares))
+        return doubly_centred(self.table - self._grouped(shares))
 
     def _copula(self, own: Floats, n_bins: tuple[int, int], threshold: float) -> Floats:
         """Return the Gaussian copula that explains the released table best, or else the own shares.
@@ -177,7 +177,7 @@ class _Pair:
 
     def _signal(self, residual: Floats, direction: Floats) -> tuple[float, float]:
         """Return the signal along a direction, in deviations of noise, and the drop in error."""
-        along = _centred(self._grouped(direction))
+        along = doubly_centred(self._grouped(direction))
         inner, squares = float((residual * along).sum()), float((along**2).sum())
         return inner / (self.stddev * max(squares**0.5, _TINY)), 2.0 * inner - squares
 
@@ -192,11 +192,6 @@ class _Pair:
             if risk < least:
                 best, least = found, risk
         return best
-
-
-def _centred(table: Floats) -> Floats:
-    table = table - table.mean(axis=0)
-    return np.asarray(table - table.mean(axis=1, keepdims=True))
 
 
 def _leverage(shares: Floats) -> Floats:

@@ -78,16 +78,17 @@ def pair_shares(mixture: Mixture, layout: Layout, first: int, second: int) -> Fl
     """Shares (k, l) of the codes of two columns together."""
     above = {branch.column: branch for branch in mixture.branches}
 
-    def line(column: int) -> list[int]:
-        return [column, *(line(above[column].parent) if column in above else [])]
+    def path(column: int) -> list[int]:
+        return [column, *(path(above[column].parent) if column in above else [])]
 
     def given(column: int, ancestor: int) -> Floats:
+        """Return conditional shares (K or 1, k, l) of a column for each code of an ancestor."""
         if column == ancestor:
             return np.eye(layout.n_codes[column])[None]
         branch = above[column]
         return np.asarray(given(branch.parent, ancestor) @ branch.shares)
 
-    common = [column for column in line(first) if column in line(second)]
+    common = [column for column in path(first) if column in path(second)]
     if not common:
         own, other = (mixture.components[:, layout.block(one)] for one in (first, second))
         return np.asarray(own.T @ (mixture.weights[:, None] * other))

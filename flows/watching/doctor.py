@@ -156,10 +156,12 @@ def _ledger(ledger: _Ledger, where: str, *, head: Path, file: Path, home: Path) 
 def _register(ledger: _Ledger, path: Path, keys: Path) -> str:
     opened = ledger()
     rows = () if opened is None else opened.history()
-    if not os.path.lexists(path) and not any(r.partition and r.partition.period for r in rows):
+    by_entry = [row.owner for row in rows if row.partition and row.partition.period]
+    if not by_entry and not os.path.lexists(path):
         return "none; a release by entry makes it"
     secret = KeyStore(keys).ledger_secret() if os.path.lexists(keys / "ledger.key") else b""
-    open_register(path, secret, rows, owner=rows[0].owner if rows else "")
+    # Of an owner of such a row a missing register is refused, not begun.
+    open_register(path, secret, rows, owner=by_entry[0] if by_entry else "")
     return "of patients who were read by entry, no older than the ledger"
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from privacy.errors import refusals
 from privacy.events import Event
@@ -104,12 +105,12 @@ def added(parts: Sequence[Part], name: str) -> dict[str, NDArray[Any]]:
 
 
 def joint_mu(parts: Sequence[Part]) -> tuple[float, float]:
-    """Return the declared patients of all parts, and the budget of one equally precise draw.
+    """Return the declared patients of all parts, and the budget of one draw with equal noise.
 
-    The precisions of parts add in squares: T equal parts are like one at ``mu / sqrt(T)``.
+    Noise of sums adds in squares: T parts at one mu are like one draw at ``mu / sqrt(T)``.
     """
     total = sum(float(part["patients"]) for part in parts)
-    return total, hypot(*(float(part["patients"] / total * part["mu"]) for part in parts))
+    return total, 1.0 / hypot(*(1.0 / float(part["mu"]) for part in parts))
 
 
 def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
@@ -124,7 +125,8 @@ def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
 def draws_of(method: object, part: Part, n_draws: int, *, rng: np.random.Generator) -> list[Pool]:
     """Fit bootstrap draws of a part (see `redrawn`), in parallel."""
     poolable, drawn = require_poolable(method), [redrawn(part, rng) for _ in range(n_draws)]
-    with ThreadPoolExecutor(os.cpu_count()) as workers:
+    # Limits of threads that end in another order than they began would stay.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as workers:
         return list(workers.map(lambda one: poolable.pooled([one]), drawn))
 
 

@@ -143,6 +143,12 @@ def test_a_check_of_the_same_file_counts_by_any_name_of_dataset_and_cohort(desk,
     nested = hashlib.sha256(bytes.fromhex(plain)).hexdigest()
     tables = [row.table for row in LedgerDatabase(HOME / "ledger.sqlite").history() if row.table]
     assert tables[-1] == tables[-2] not in (plain[:32], nested[:32])
+    # Nor does another name give the same patients a budget of their own.
+    desk.site["budget"] = {**desk.site["budget"], "cohort": "another-cohort"}
+    assert desk.release() == 3
+    assert f"expected `cohort: {own[0]}` under `budget`" in desk.line
+    refused = LedgerDatabase(HOME / "ledger.sqlite").entries("another-cohort")
+    assert {entry.state.value for entry in refused} == {"void"}
 
 
 def test_what_was_written_of_broken_rows_is_bounded_and_does_not_stay(tmp_path):

@@ -53,7 +53,7 @@ class Desk:
         """Declare the made-up cohort; write the rows given to its file `table`."""
         self.table = self.folder / "cohort.csv"
         if frame is not None:
-            frame.to_csv(self.table, index=False)
+            frame.replace({"note": {"-": self.site["dataset"]}}).to_csv(self.table, index=False)
         self.site |= {
             "source": {"kind": "csv", "path": str(self.table)},
             "privacy_unit": {"column": "patient", "max_rows_per_patient": 3},

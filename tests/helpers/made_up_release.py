@@ -107,9 +107,10 @@ def site_of(dataset, source, *, method=NAIVE_BAYES, lifetime_epsilon=50.0, **cha
 
 
 def write_site(folder, *, dataset="made-up", cohort=None, **changes):
-    table = folder / "cohort.csv"
-    (made_up_cohort() if cohort is None else cohort).to_csv(table, index=False)
-    path = folder / "site.yaml"
+    table, path = folder / "cohort.csv", folder / "site.yaml"
+    frame = made_up_cohort() if cohort is None else cohort
+    # A table of which one cohort was charged is refused as that of another.
+    frame.replace({"note": {"-": dataset}}).to_csv(table, index=False)
     usual = {"kind": "csv", "path": str(table)}
     source = usual | changes.pop("source", {})
     path.write_text(yaml.safe_dump(site_of(dataset, source, **changes)))

@@ -71,8 +71,8 @@ def test_parts_add_up_to_the_table_that_they_make_up(method):
 
 
 def test_noise_adds_in_squares():
-    parts = [{"mu": np.array(0.5), "patients": np.array(float(n))} for n in (1_000, 1_000)]
-    assert joint_mu(parts) == (2_000.0, pytest.approx(0.5 / np.sqrt(2.0)))
+    parts = [{"mu": np.array(0.5), "patients": np.array(float(n))} for n in (1_000, 3_000)]
+    assert joint_mu(parts) == (4_000.0, pytest.approx(0.5 / np.sqrt(2.0)))
     part = {"sum_x": np.zeros((2, 5_000)), "stddev_x": np.array(3.0), "log_odds": np.ones(2)}
     again = redrawn(part, np.random.default_rng(1))
     assert again["sum_x"].std() == pytest.approx(3.0, rel=0.05)

@@ -134,7 +134,7 @@ class Installation:
         pending = PendingBundles(settings.pending)
         workspaces = ensure_private_directory(settings.private_root)
         entries = Entries(
-            ledger=open_ledger(settings),
+            open_ledger(settings),
             owner=installation_id(settings.home),
             keys=keys,
             measurements=MeasurementStore(settings.measurements),

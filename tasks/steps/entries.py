@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Unpack
@@ -48,7 +48,6 @@ _CLOSED = MappingProxyType(
 """Final state of the entry of a run that stopped before its measurement was whole."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
     """The entries of a ledger, moved on by one installation, the `owner` of those that it runs.
 
@@ -57,22 +56,34 @@ class Entries:
     patients who were read by entry.
     """
 
-    ledger: LedgerDatabase
-    owner: str
-    keys: KeyStore
-    measurements: MeasurementStore
-    releases: ReleaseStore
-    workspaces: Path
-    declarations: Path
-    register: Path
+    def __init__(
+        self,
+        ledger: LedgerDatabase,
+        *,
+        owner: str,
+        keys: KeyStore,
+        measurements: MeasurementStore,
+        releases: ReleaseStore,
+        workspaces: Path,
+        declarations: Path,
+        register: Path,
+    ) -> None:
+        self._ledger = ledger
+        self.owner = owner
+        self._keys = keys
+        self.measurements = measurements
+        self.releases = releases
+        self.workspaces = workspaces
+        self._declarations = declarations
+        self._register = register
 
     def all(self) -> tuple[LedgerEntry, ...]:
         """Return the latest row of each entry, in the order of reservation."""
-        return self.ledger.entries()
+        return self._ledger.entries()
 
     def now(self, entry: LedgerEntry) -> LedgerEntry:
         """Return an entry as it is by now."""
-        return self.ledger.entry(entry.entry_id)
+        return self._ledger.entry(entry.entry_id)
 
     def of_release(self, release_id: str) -> LedgerEntry:
         """Return the entry that has paid for a release (LedgerError)."""
@@ -85,25 +96,25 @@ class Entries:
         """Open the sealed measurement of an entry; a row after SEALED may hold another digest."""
         sealed = next(
             row.digest
-            for row in self.ledger.history()
+            for row in self._ledger.history()
             if row.entry_id == entry.entry_id and row.state is EntryState.SEALED
         )
         return self.measurements.open(entry.release_id, expected_sha256=sealed)
 
     def balance(self, entry: LedgerEntry, caps: Caps) -> Balance:
         """Return what is spent and what is left, under these caps, for releases like this one."""
-        return self.ledger.balance(
+        return self._ledger.balance(
             entry.cohort, dataset=entry.dataset, partition=entry.partition, caps=caps
         )
 
     def keeps_smaller_cap(self, cohort: str, caps: Caps) -> bool:
         """Return whether a cohort was ever given a smaller lifetime cap, which holds."""
-        return (self.ledger.balance(cohort).cap_rho or caps.lifetime_rho) < caps.lifetime_rho
+        return (self._ledger.balance(cohort).cap_rho or caps.lifetime_rho) < caps.lifetime_rho
 
     def check_publishable(self, dataset: str) -> None:
         """Refuse a dataset whose release could not be published: it must not be paid for."""
         self.releases.check_usable(dataset)
-        self.keys.pipeline()
+        self._keys.pipeline()
 
     def reserve(
         self, charge: Charge, *, new_draw: bool = False, unless_burned: bool = False
@@ -122,7 +133,7 @@ class Entries:
                 charge = replace(charge, partition=own)
         give_up = time.monotonic() + WAIT_SECONDS
         while True:
-            reservation = self.ledger.reserve(
+            reservation = self._ledger.reserve(
                 charge, new_draw=new_draw, unless_burned=unless_burned
             )
             entry = reservation.entry
@@ -146,9 +157,9 @@ class Entries:
         if charge.partition is None or charge.partition.period is None:
             yield None
             return
-        with file_locked(self.register.with_name(f"{self.register.name}.lock")):
-            secret, rows = self.keys.ledger_secret(), self.ledger.history()
-            yield open_register(self.register, secret, rows, owner=self.owner, charge=charge)
+        with file_locked(self._register.with_name(f"{self._register.name}.lock")):
+            secret, rows = self._keys.ledger_secret(), self._ledger.history()
+            yield open_register(self._register, secret, rows, owner=self.owner, charge=charge)
 
     def begin(self, entry: LedgerEntry, table: str, register: PatientRegister | None) -> None:
         """Move an entry to EXECUTING: from here on its charge stands, whatever happens.
@@ -157,7 +168,7 @@ class Entries:
         which only other cohorts were charged is BudgetRefused, as its patients would have two
         budgets. Patients whom a register has chosen are kept before, and the row holds its head.
         """
-        executing = [row for row in self.ledger.history() if row.state is EntryState.EXECUTING]
+        executing = [row for row in self._ledger.history() if row.state is EntryState.EXECUTING]
         paid = {row.cohort for row in executing if row.table == table}
         if paid and entry.cohort not in paid:
             cohort = " or ".join(sorted(paid))
@@ -169,8 +180,8 @@ class Entries:
 
     def advance(self, entry_id: str, state: EntryState, **noted: Unpack[Noted]) -> LedgerEntry:
         """Move an entry one state on from the state it is in."""
-        now = self.ledger.entry(entry_id).state
-        return self.ledger.transition(entry_id, state, expected_from=now, **noted)
+        now = self._ledger.entry(entry_id).state
+        return self._ledger.transition(entry_id, state, expected_from=now, **noted)
 
     @contextmanager
     def checking(self, entry: LedgerEntry, declared: Declarations, table: str) -> Iterator[None]:
@@ -191,7 +202,7 @@ class Entries:
         """
         note = f"{code}{TABLE_TAG}{table}"
         self.advance(entry.entry_id, EntryState.VOID, digest=declared.sha256, note=note)
-        declared.keep(self.declarations)
+        declared.keep(self._declarations)
 
     def checked_before(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return digests of other declarations by which rows of these patients were checked.
@@ -199,7 +210,7 @@ class Entries:
         One for each such check before an entry was reserved, in order: of its dataset, of its
         cohort, or, by any name, of files of the same content on this installation.
         """
-        history = self.ledger.history()
+        history = self._ledger.history()
         own = [row for row in history if row.entry_id == entry_id]
         tables = {row.table for row in own} - {None}
         return tuple(
@@ -213,7 +224,7 @@ class Entries:
     def changed_since_check(self, entry_id: str, declared: Declarations) -> tuple[str, ...]:
         """Return the lines of the declarations that differ from those of the last check."""
         checked = self.checked_before(entry_id, declared)
-        return declared.changed_since(self.declarations, checked[-1]) if checked else ()
+        return declared.changed_since(self._declarations, checked[-1]) if checked else ()
 
     @contextmanager
     def closing(self, entry: LedgerEntry) -> Iterator[None]:
@@ -277,7 +288,7 @@ class Entries:
 
     def _move(self, entry: LedgerEntry, state: EntryState, **noted: Unpack[Noted]) -> None:
         try:
-            self.ledger.transition(entry.entry_id, state, expected_from=entry.state, **noted)
+            self._ledger.transition(entry.entry_id, state, expected_from=entry.state, **noted)
         except LedgerError as error:
             # Another process has moved it in the meantime, or its run has.
             if error.code != "STATE_CHANGED":
@@ -299,8 +310,8 @@ class Entries:
         try:
             verified = verify_bundle(
                 self.releases.path(ref),
-                trusted=self.keys.pipeline_public(),
-                officers=self.keys.officers(),
+                trusted=self._keys.pipeline_public(),
+                officers=self._keys.officers(),
             )
         except IntegrityError:
             return None

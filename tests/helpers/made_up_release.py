@@ -109,8 +109,7 @@ def site_of(dataset, source, *, method=NAIVE_BAYES, lifetime_epsilon=50.0, **cha
 def write_site(folder, *, dataset="made-up", cohort=None, **changes):
     table, path = folder / "cohort.csv", folder / "site.yaml"
     frame = made_up_cohort() if cohort is None else cohort
-    # A table of which one cohort was charged is refused as that of another.
-    frame.replace({"note": {"-": dataset}}).to_csv(table, index=False)
+    frame.replace({"note": {"-": dataset}}).to_csv(table, index=False)  # of one cohort alone
     usual = {"kind": "csv", "path": str(table)}
     source = usual | changes.pop("source", {})
     path.write_text(yaml.safe_dump(site_of(dataset, source, **changes)))

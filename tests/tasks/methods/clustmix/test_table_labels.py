@@ -185,7 +185,8 @@ N_NOTHING = 4_000
 @pytest.mark.parametrize("mu", [0.05, 0.2])
 def test_of_labels_that_hang_on_nothing_a_model_is_hardly_worse_than_their_shares(labels_of, mu):
     # Mean over draws of the expected excess in log-loss over the released shares, which is a
-    # divergence: 0 for a model of shares alone. Without shrinkage it is .007 to .06.
+    # divergence: 0 for a model of shares alone, below 0.001 for effects that no learner would see
+    # in rows. Without shrinkage it is .007 to .06.
     shares, excess = np.array(labels_of), []
     domain = domain_with(*(12, 8, 6, 5, 3, 2, 10, 4), labels=tuple("abcde")[: len(shares)])
     method = TableClustMix(
@@ -200,4 +201,4 @@ def test_of_labels_that_hang_on_nothing_a_model_is_hardly_worse_than_their_share
         scores, own = method.scores(released, rows.codes), released["row_label_shares"]
         logs = log_softmax(scores + _intercepts(scores, own), axis=1)
         excess.append(float(own @ (np.log(own) - logs.mean(axis=0))))
-    assert np.mean(excess) < 0.005
+    assert 0.001 < np.mean(excess) < 0.004

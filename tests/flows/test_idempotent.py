@@ -67,7 +67,7 @@ def test_a_touched_moved_and_uploaded_again_file_costs_nothing(after_a_release, 
         {"privacy": {"epsilon": 1.5}},
         {"privacy_unit": {"max_rows_per_patient": 2}},
         {"method": made.SMALL_CLUSTMIX},
-        {"source": {"delimiter": ",", "select": {"note": "-"}}},
+        {"source": {"delimiter": ",", "select": {"note": "made-up"}}},
     ],
     ids=["one row less", "epsilon", "unit", "method", "selection"],
 )

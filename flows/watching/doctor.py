@@ -160,7 +160,7 @@ def _register(ledger: _Ledger, path: Path, keys: Path) -> str:
     if not by_entry and not os.path.lexists(path):
         return "none; a release by entry makes it"
     secret = KeyStore(keys).ledger_secret() if os.path.lexists(keys / "ledger.key") else b""
-    # Of an owner of such a row a missing register is refused, not begun.
+    # With any other owner, a missing register would be begun.
     open_register(path, secret, rows, owner=by_entry[0] if by_entry else "")
     return "of patients who were read by entry, no older than the ledger"
 

@@ -125,7 +125,7 @@ def redrawn(part: Part, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
 def draws_of(method: object, part: Part, n_draws: int, *, rng: np.random.Generator) -> list[Pool]:
     """Fit bootstrap draws of a part (see `redrawn`), in parallel."""
     poolable, drawn = require_poolable(method), [redrawn(part, rng) for _ in range(n_draws)]
-    # Limits of threads that end in another order than they began would stay.
+    # The fits limit BLAS, too; without a limit around them the last one would leave its own behind.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(os.cpu_count()) as workers:
         return list(workers.map(lambda one: poolable.pooled([one]), drawn))
 

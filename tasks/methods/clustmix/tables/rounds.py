@@ -33,7 +33,7 @@ _KERNEL_SPREAD = 0.3
 _STEPS = 8
 _MOST_FEATURES = 600
 _WHOLE, _NO_EFFECT = 0.99, 1e-9
-_COST, _MOST_SEEN, _TINY = 0.002, 0.2, 1e-12
+_COST, _MOST_SPREAD, _TINY = 0.002, 0.2, 1e-12
 
 _DISPERSIONS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)
 """Factors of the sampling variance of the sums, tried in this order.
@@ -316,21 +316,21 @@ class Rounds:
         carried = labels.carried(self._posterior, self._model)
         if carried.min() < _WHOLE:
             shrunk, _ = labels.fit(self._posterior, self._model, steps=_STEPS, carried=carried)
-            self._model = self._seen(shrunk)
+            self._model = self._enlarged(shrunk)
 
-    def _seen(self, shrunk: labels.LabelModel) -> labels.LabelModel:
-        """Enlarge shrunk effects to those before, as far as noise costs 0.002 of log-loss at most.
+    def _enlarged(self, shrunk: labels.LabelModel) -> labels.LabelModel:
+        """Enlarge shrunk effects, at most to those before, as long as noise alone costs little.
 
-        A learner sees an effect in sampled rows only above their own sampling error. Effects of
-        noise alone cost half the variance of the scores over the labels of a record.
+        A learner sees effects only above the sampling error of rows. Noise costs half its variance
+        over labels, here 0.002 of log-loss; it may spread by 0.2, as rare labels would allow more.
         """
         effects = [of.coefficients[1:] for of in (shrunk, self._model)]
         spread, most = ((self._posterior.design[:, 1:] @ one).std(axis=0) for one in effects)
         shares = self._here().mean(axis=0)
         variances = shares @ self._basis**2 - (shares @ self._basis) ** 2
-        least = np.minimum(_MOST_SEEN, np.sqrt(2.0 * _COST / (variances * len(variances))))
-        enlarged = shrunk.coefficients.copy()
-        enlarged[1:] *= np.maximum(1.0, np.minimum(least, most) / np.maximum(spread, _TINY))
+        least = np.minimum(_MOST_SPREAD, np.sqrt(2.0 * _COST / (variances * len(variances))))
+        larger = np.maximum(1.0, np.minimum(least, most) / np.maximum(spread, _TINY))
+        enlarged = np.vstack([shrunk.coefficients[:1], larger * effects[0]])
         return replace(shrunk, coefficients=enlarged)
 
     def _by_label(self, coefficients: Floats) -> Floats:
